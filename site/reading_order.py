@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "specdec_lite"
 FILES = """sampling tree proposal acceptance/protocol acceptance/exact acceptance/greedy contract
 speculation request decoding engine/cache engine/models engine/native engine/transformer
-drafters/lengths drafters/chain drafters/models/model checks acceptance/__init__ engine/__init__
-drafters/__init__ drafters/models/__init__ __init__ _lazy""".split()
-"""What `generate` with a `ModelDrafter` imports; a test compares the list with a real import."""
+drafters/lengths drafters/chain drafters/models/model transfer checks acceptance/__init__
+drafters/__init__ __init__ _lazy""".split()
+"""What `generate` with a `ModelDrafter` imports; a test compares the list with a real import.
+An `__init__` that is only a docstring is left out."""
 BEGIN, END = "<!-- reading order: begin -->", "<!-- reading order: end -->"
 SKIPPED = {
     tokenize.COMMENT,
@@ -34,12 +35,14 @@ class Row:
     Attributes:
         path: relative to the library's folder.
         summary: the first sentence of its docstring.
-        lines: lines of code, without blank lines, comments and docstrings.
+        lines: lines to read, docstrings and comments included, without blank lines.
+        code: lines of code alone.
     """
 
     path: str
     summary: str
     lines: int
+    code: int
 
 
 def code_lines(source: str) -> int:
@@ -65,7 +68,8 @@ def row(path: str) -> Row:
     source = (LIBRARY / path).read_text(encoding="utf-8")
     documentation = ast.get_docstring(ast.parse(source)) or ""
     sentence = " ".join(documentation.split("\n\n")[0].split())
-    return Row(path, sentence.split(". ")[0].rstrip("."), code_lines(source))
+    lines = sum(bool(line.strip()) for line in source.splitlines())
+    return Row(path, sentence.split(". ")[0].rstrip("."), lines, code_lines(source))
 
 
 def rows() -> list[Row]:
@@ -76,13 +80,13 @@ def rows() -> list[Row]:
 def markdown() -> str:
     """Return the table as README.md shows it."""
     table = rows()
-    lines = ["| file | what it does | lines |", "|---|---|--:|"]
+    lines = ["| file | what it does | lines | of code |", "|---|---|--:|--:|"]
     lines += [
-        f"| [`{each.path}`](specdec_lite/{each.path}) | {each.summary} | {each.lines} |"
+        f"| [`{each.path}`](specdec_lite/{each.path}) | {each.summary} | {each.lines} | {each.code} |"
         for each in table
     ]
-    total = sum(each.lines for each in table)
-    return "\n".join([*lines, f"| **{len(table)} files** | | **{total:,}** |"])
+    total, code = sum(each.lines for each in table), sum(each.code for each in table)
+    return "\n".join([*lines, f"| **{len(table)} files** | | **{total:,}** | **{code:,}** |"])
 
 
 def updated(readme: str) -> str:

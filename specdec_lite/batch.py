@@ -155,9 +155,8 @@ def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> N
     for index, (row, proposal, scores) in enumerate(zip(rows, proposals, all_scores)):
         began = perf_counter()
         verdict = verify(request.rule, proposal, scores, row.context)
-        row.cache.keep((0, *(node + 1 for node in verdict.path)))
+        step, row.context = commit(row.cache, row.context, proposal, verdict, scores, request.stops)
         row.session.observe(verdict, scores)
-        step, row.context = commit(row.context, proposal, verdict, scores, request.stops)
         row.stopped = step.tokens[-1] in request.stops
         timed = replace(
             step,

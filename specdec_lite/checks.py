@@ -54,8 +54,8 @@ def model(name: str, value) -> Any:
     return value
 
 
-def verifier(name: str, value) -> Any:
-    """Return a value that is a `CausalLM` which can verify."""
+def target(name: str, value) -> Any:
+    """Return a value that is a `CausalLM` which can verify drafts."""
     if reason := getattr(model(name, value), "draft_only", ""):
         raise ValueError(f"{name} can only draft: it {reason}")
     return value

@@ -3,14 +3,13 @@
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import accumulate
 from operator import index
 
 import torch
 from torch import Tensor
 
 from specdec_lite.checks import SUM_TOLERANCE
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import download, upload
 from specdec_lite.tree import TokenTree
 
 Draws = tuple[tuple[int, int | None], ...]
@@ -64,6 +63,7 @@ class Proposal:
             if self.candidates is None or node in self.candidates:
                 siblings.setdefault(self.tree.parents[node], []).append((node, row))
         draws = {parent: tuple(children) for parent, children in siblings.items()}
+        # A frozen dataclass allows no other way to set a field that follows from the others.
         object.__setattr__(self, "draws", draws)
 
     def _nodes_of_draws(self) -> Sequence[int]:
@@ -131,7 +131,7 @@ class Proposal:
         if candidates is not None:
             candidates = frozenset(new[node] for node in candidates if node in new)
         states = self.states
-        if states is not None:
+        if states is not None:  # row 0 is the root's
             block, hidden = states
             states = block, hidden[:, [0, *(node + 1 for node in old)]]
         return Proposal(tree=tree, probs=probs, nodes=nodes, candidates=candidates, states=states)
@@ -181,6 +181,8 @@ class Proposal:
         Returns:
             This proposal with its `numbers`, and the values of the further tensors by name.
         """
+        # p of every node and q of every draw are gathered on the device, so that a round waits for
+        # it once; the rows of V numbers stay there.
         device = target_probs.device
         tokens = upload(self.tree.tokens, device)
         before = upload([parent + 1 for parent in self.tree.parents], device, torch.long)
@@ -190,7 +192,7 @@ class Proposal:
             probs = upload(probs, device)
             nodes = tokens if self.nodes is None else tokens[upload(list(self.nodes), device)]
             parts["q"] = probs.gather(-1, nodes[:, None])[:, 0]
-        host = read(**parts)
+        host = download(**parts)
         ids = tuple(map(int, host["tokens"]))
         other = copy(self)
         object.__setattr__(other, "probs", probs)
@@ -212,33 +214,23 @@ class DraftNumbers:
     p: list[float]
     q: list[float] | None
 
-    def drawn(self, row: int | None) -> float:
+    def q_of(self, row: int | None) -> float:
         """Return the probability of a draw in its own row; 1 for a chosen token."""
         return 1.0 if row is None or self.q is None else self.q[row]
 
-    def ratio(self, node: int, row: int | None) -> float:
-        """Return p/q of a draw that is tested against the target's own row."""
-        return ratio_of(self.p[node], self.drawn(row), self.tokens[node])
+    def p_and_q(self, node: int, row: int | None) -> tuple[float, float]:
+        """Return p(x) and q(x) of a draw x, where p is the target's own row."""
+        return self.p[node], positive(self.q_of(row), self.tokens[node])
 
 
-def ratio_of(p: float, q: float, token: int) -> float:
-    """Return p/q of a token that was drawn with probability q."""
+def positive(q: float, token: int) -> float:
+    """Return q(x) of a token x that was drawn; raise ValueError if it is 0."""
     if not q > 0:
         raise ValueError(
             f"token {token} has draft probability {q}: it cannot have been drawn from this row of"
             " probs"
         )
-    return p / q
-
-
-def read(**parts: Tensor) -> dict[str, list[float]]:
-    """Copy tensors to the host in one transfer, since every transfer waits for the device.
-
-    Shapes: parts [n_i].
-    """
-    numbers = torch.cat([part.double() for part in parts.values()]).tolist()
-    ends = list(accumulate(len(part) for part in parts.values()))
-    return {name: numbers[end - len(part) : end] for (name, part), end in zip(parts.items(), ends)}
+    return q
 
 
 NOTHING = Proposal(TokenTree((), ()))
@@ -289,7 +281,7 @@ class Step:
         tests: number of draws tested at each level.
         p: for every node, the target's probability of its token.
         q: for every node, the drafter's probability of its token; 1 if chosen.
-        draws: number of draws that landed on each node; 0 if the node could not be accepted.
+        draw_counts: number of draws that landed on each node; 0 if it could not be accepted.
         coins: the uniforms of the tests, in order; empty if the rule draws none.
         draft_passes: forward passes of the drafter.
         drafting: seconds spent drafting (on a GPU between events in its queue).
@@ -305,7 +297,7 @@ class Step:
     tests: tuple[int, ...]
     p: tuple[float, ...]
     q: tuple[float, ...]
-    draws: tuple[int, ...]
+    draw_counts: tuple[int, ...]
     coins: tuple[float, ...] = ()
     draft_passes: int = 0
     drafting: float = 0.0
@@ -334,9 +326,9 @@ class Step:
         A node that could not be accepted is not a draw.
         """
         if self.kind is not None:
-            return sum(self.draws)
+            return sum(self.draw_counts)
         depth = self.tree.depth.tolist()
-        return sum(count for count, level in zip(self.draws, depth) if level < len(self.path))
+        return sum(count for count, level in zip(self.draw_counts, depth) if level < len(self.path))
 
     @classmethod
     def of(cls, proposal: Proposal, verdict: Verdict, stops: Collection[int] = ()) -> "Step":
@@ -358,7 +350,7 @@ class Step:
             tests=verdict.tests[: stop + 1] if is_cut else verdict.tests,
             p=verdict.p,
             q=verdict.q,
-            draws=tuple(counts),
+            draw_counts=tuple(counts),
             coins=verdict.coins,
         )
 

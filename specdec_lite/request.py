@@ -9,12 +9,11 @@ from torch import Tensor
 
 from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.checks import verifier, whole
+from specdec_lite.checks import is_whole_dtype, target as check_target, whole
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.sampling import Rng, Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Limits, NoDraft, Session, Verifier
-from specdec_lite.tree import is_whole_dtype
 
 SPARE_ENTRIES = 64
 """Cache entries beyond the text, for the drafted tokens of the last round."""
@@ -54,6 +53,8 @@ class Request:
 
     def begin(self, cache: Cache, rng: Rng) -> tuple[Context, Session]:
         """Run the prefill and start the drafter."""
+        # The last token of the prompt is left for the first round, as the last committed token is
+        # in every later round. A prompt of one token needs no prefill.
         scores = None
         if len(self.tokens) > 1:
             scores = self.target.score(
@@ -109,7 +110,7 @@ def default_rule(sampling: Sampling) -> RuleFunction:
 
 def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     """Return the prompt as a LongTensor [n] on the host, after checking it."""
-    verifier("target", target)
+    check_target("target", target)
     tokens = _ids("prompt_ids", _row_of_encoding(prompt_ids))
     if tokens.dim() == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]
@@ -189,7 +190,8 @@ def _check_drafter(drafter: Drafter, target: CausalLM, positions: int) -> None:
     if limits is not None and limits.nodes >= target.longest_pass:
         raise ValueError(
             f"drafter's tree has {limits.nodes} nodes: with the last committed token that exceeds"
-            f" target's longest pass, {target.longest_pass}; give StaticLM larger sizes"
+            f" target's longest pass, {target.longest_pass}: draft fewer nodes, or, if target is a"
+            " StaticLM, make it with larger sizes"
         )
     drafter.check(target, positions)
 

@@ -6,7 +6,7 @@ decodes, `PlacedRng` has noise for every position, `EnumeratingRng` visits every
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import is_number, is_whole
+from specdec_lite.transfer import upload
 
 Outcome = TypeVar("Outcome")
 
@@ -70,10 +71,11 @@ class Sampling:
         if self.greedy:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         if self.temperature != 1:
-            # Subtract the maximum first: at a tiny temperature the quotient alone would overflow.
+            # Without the maximum subtracted, a tiny temperature would make the quotient overflow.
             smallest = torch.finfo(logits.dtype).tiny
             logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, smallest)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
+            # By index, not by a threshold: of equal logits exactly top_k stay.
             values, ids = logits.topk(self.top_k, dim=-1)
             logits = torch.full_like(logits, -math.inf).scatter_(-1, ids, values)
         probs = logits.softmax(-1)
@@ -83,35 +85,32 @@ class Sampling:
 def nucleus(probs: Tensor, top_p: float) -> Tensor:
     """Return the fewest most likely tokens whose probability reaches top_p, renormalized.
 
-    On a CPU only the most likely tokens are sorted, where they suffice; the result is the same to
-    the last bit. Source: Holtzman et al. 2020.
-
-    Args:
-        probs: distributions [..., V].
-        top_p: in (0, 1].
+    Shapes: probs [..., V]. Source: Holtzman et al. 2020.
     """
     bound = max(top_p, torch.finfo(probs.dtype).tiny)
+    # A sort of the whole vocabulary is slow on a CPU, and a nucleus rarely needs it. The shortcut
+    # gives the same result to the last bit, or None.
     if probs.device.type == "cpu" and probs.shape[-1] > MOST_LIKELY:
         adjusted = _nucleus_of_most_likely(probs, bound)
         if adjusted is not None:
             return adjusted
     ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
+    # A token is kept if the mass *before* it is below top_p: the token that reaches it is in.
     ordered = ordered.where(ordered.cumsum(-1) - ordered < bound, 0.0)
     return torch.zeros_like(probs).scatter_(-1, ids, ordered / ordered.sum(-1, keepdim=True))
 
 
 def _nucleus_of_most_likely(probs: Tensor, bound: float) -> Tensor | None:
-    """Return the nucleus of every row; None if the most likely tokens do not decide all rows.
-
-    They decide a row if the nucleus ends among them, by more than rounding, and not between tokens
-    of equal probability, which the full sort ranks by id.
-    """
+    """Return the nucleus [..., V] of every row; None if the most likely tokens leave one open."""
     values = probs.topk(MOST_LIKELY, dim=-1).values
     before = values.cumsum(-1) - values
     inside = before < bound
     count = inside.sum(-1, keepdim=True).clamp(1, MOST_LIKELY - 1)
     smallest = values.gather(-1, count - 1)
+    # The nucleus must end among these tokens by more than rounding, and not between two tokens of
+    # equal probability: topk breaks such a tie differently from the stable sort.
     ends = (before[..., -1:] > bound + 1e-6) & (values.gather(-1, count) < smallest)
+    # Once rounded, `before` need not ascend: a token could drop out and a later one return.
     is_prefix = (inside[..., 1:] <= inside[..., :-1]).all(-1, keepdim=True)
     if not bool((ends & is_prefix).all()):
         return None
@@ -119,22 +118,6 @@ def _nucleus_of_most_likely(probs: Tensor, bound: float) -> Tensor | None:
     ordered = torch.zeros_like(probs)
     ordered[..., :MOST_LIKELY] = values.where(inside, 0.0)
     return probs.where(probs >= smallest, 0.0) / ordered.sum(-1, keepdim=True)
-
-
-def upload(
-    numbers: Tensor | Sequence, device: torch.device | str, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Return numbers as a tensor on a device; the host does not wait for the copy.
-
-    Args:
-        numbers: a tensor, or a list of any depth.
-        device: of the result.
-        dtype: of the result; None: PyTorch's choice.
-    """
-    tensor = torch.as_tensor(numbers, dtype=dtype)
-    if torch.device(device).type != "cuda" or tensor.device.type == "cuda" or not tensor.numel():
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Rng(Protocol):
@@ -158,34 +141,26 @@ class Rng(Protocol):
 
 
 def inverse(probs: Tensor, uniform: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Return the token at which the cumulative distribution first exceeds a uniform number.
+    """Return the token [..., 1] at which the cumulative distribution first exceeds a uniform number.
 
     The token never has probability 0; if probs contain NaN or sum to 0 it is arbitrary and may be V.
-    The sum is in float64, since float32 loses the rare tokens of a large vocabulary.
+    The second result is the sum [..., 1] of probs, which may be any number. Both are on its device.
 
-    Args:
-        probs: [..., V], of any sum.
-        uniform: a number in [0, 1), or a tensor [..., 1] of them.
-
-    Returns:
-        The token [..., 1] and the sum [..., 1] of probs, both on the device of probs.
+    Shapes: probs [..., V], uniform a number in [0, 1) or a tensor [..., 1] of them.
     """
+    # float32 would lose the rare tokens of a large vocabulary in the rounding of the sum.
     cumulative = probs.cumsum(-1, dtype=torch.float64)
     mass = cumulative[..., -1:].contiguous()
+    # `right` skips tokens of probability 0, whose cumulative sum equals the one before them.
     token = torch.searchsorted(cumulative, uniform * mass, right=True)
     last = torch.searchsorted(cumulative, mass)  # for a uniform · mass that was rounded up to mass
     return torch.minimum(token, last), mass
 
 
 def invert(probs: Tensor, uniform: float) -> int:
-    """Return the token that `inverse` finds, with one read from the device.
+    """Return the token that `inverse` finds in probs [V], with one read from the device.
 
-    Args:
-        probs: [V], of any positive sum.
-        uniform: in [0, 1).
-
-    Raises:
-        ValueError: probs contain NaN or infinity, or sum to 0.
+    It raises ValueError if probs contain NaN or infinity, or sum to 0.
     """
     token, mass = torch.cat(inverse(probs, uniform)).tolist()
     if not 0 < mass < math.inf:
@@ -201,10 +176,6 @@ def draw_unread(rng: Rng, probs: Tensor) -> Tensor:
 
     A `SeededRng` does not make the host wait for the device, so it cannot report NaN or a row
     without mass. The token is then arbitrary, and the verdict on it names the fault.
-
-    Args:
-        rng: where the chance comes from.
-        probs: [V].
     """
     if isinstance(rng, SeededRng):
         return rng.draw_unread(probs)
@@ -280,63 +251,14 @@ class PlacedRng(SeededRng):
 
     def draw_unread(self, probs: Tensor) -> Tensor:
         """Return the token [1] that `draw` would return; see the function `draw_unread`."""
+        # Python's own hash() differs from process to process; a text must not.
         key = hashlib.sha256(f"{self.seed} {self.position}".encode()).digest()
         self.generator.manual_seed(int.from_bytes(key[:8], "little", signed=True))
         self.position += 1
+        # −log(−log U) is Gumbel noise: the argmax of log p + noise is distributed as p.
         uniforms = torch.rand(len(probs), generator=self.generator, dtype=torch.float64)
         noise = upload(-(-uniforms.log()).log(), probs.device)
         return (probs.double().log() + noise).argmax(-1, keepdim=True)
-
-
-class RecordingRng(SeededRng):
-    """A `SeededRng` that keeps every uniform it used, in order, in `uniforms`."""
-
-    def __init__(self, seed: int | None = None):
-        super().__init__(seed)
-        self.uniforms: list[float] = []
-
-    def uniform(self) -> float:
-        """Return a uniform number in [0, 1), and keep it."""
-        self.uniforms.append(super().uniform())
-        return self.uniforms[-1]
-
-
-class FlipRecorder(SeededRng):
-    """Another rng's chance, which keeps the uniform of every flip, in order, in `coins`.
-
-    Args:
-        rng: where the chance comes from; it advances as if it had been used directly.
-    """
-
-    def __init__(self, rng: SeededRng):
-        self.rng = rng
-        self.coins: list[float] = []
-
-    @property
-    def generator(self) -> torch.Generator:
-        """Return the other rng's generator."""
-        return self.rng.generator
-
-    def uniform(self) -> float:
-        """Return the other rng's next uniform number."""
-        return self.rng.uniform()
-
-    def flip(self, prob: float) -> bool:
-        """Return True with probability min(1, prob), and keep the uniform."""
-        self.coins.append(self.uniform())
-        return self.coins[-1] < prob
-
-    def draw(self, probs: Tensor) -> int:
-        """Return a token that the other rng draws."""
-        return self.rng.draw(probs)
-
-    def draw_unread(self, probs: Tensor) -> Tensor:
-        """Return a token [1] that the other rng draws."""
-        return self.rng.draw_unread(probs)
-
-    def at(self, position: int) -> SeededRng:
-        """Return the other rng's chance at a position."""
-        return self.rng.at(position)
 
 
 class EnumeratingRng:
@@ -358,6 +280,7 @@ class EnumeratingRng:
 
     def _choose(self, probs: list[float]) -> int:
         if self.step == len(self.choices):
+            # New ground: take the first possible outcome, and leave a run for each of the others.
             possible = [i for i, prob in enumerate(probs) if prob > 0]
             self.others += [(*self.choices, i) for i in possible[1:]]
             self.choices += (possible[0],)

@@ -1,4 +1,4 @@
-"""One round: propose, score, verify, commit. The only code that cuts back a target's cache.
+"""One round: propose, score, verify, commit. `commit` alone cuts back a target's cache.
 
 `speculate` runs the pieces of a round in order. Cascades run a round inside a drafter; batches run
 the pieces for many rows.
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Context, Drafter, Limits, NoDraft, Session
-from specdec_lite.engine.cache import CacheReader, Layer, Scores
+from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Step, Verdict
-from specdec_lite.sampling import FlipRecorder, SeededRng, upload
+from specdec_lite.sampling import SeededRng
+from specdec_lite.transfer import upload
 
 __all__ = [
     "Context",
@@ -53,6 +54,8 @@ def propose(session: Session, context: Context) -> Proposal:
             f"the drafter proposed a {type(proposal).__name__}: must be a Proposal; return NOTHING"
             " if there is nothing to propose"
         )
+    # The target adds one token to every accepted path. A cut by level looks at no token, so it
+    # changes no distribution.
     proposal = proposal.trimmed(context.wanted - 1)
     probs = proposal.probs
     if probs is not None and len(proposal.tree) and probs.shape[1:] != (context.vocab_size,):
@@ -95,9 +98,49 @@ class Verifier:
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
         """Return the verdict, with `tokens`, `p` and `q` of every node.
 
-        Shapes: scores [root].
+        Args:
+            proposal: the drafted tree.
+            scores: of [root] + tree.tokens, as the target's pass returned them.
+            context: of the round.
         """
         raise NotImplementedError
+
+
+class FlipRecorder(SeededRng):
+    """Another rng's chance, which keeps the uniform of every flip, in order, in `coins`.
+
+    The other rng advances as if it had been used directly.
+    """
+
+    def __init__(self, rng: SeededRng):
+        self.rng = rng
+        self.coins: list[float] = []
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Return the other rng's generator."""
+        return self.rng.generator
+
+    def uniform(self) -> float:
+        """Return the other rng's next uniform number."""
+        return self.rng.uniform()
+
+    def flip(self, prob: float) -> bool:
+        """Return True with probability min(1, prob), and keep the uniform."""
+        self.coins.append(self.uniform())
+        return self.coins[-1] < prob
+
+    def draw(self, probs: Tensor) -> int:
+        """Return a token that the other rng draws."""
+        return self.rng.draw(probs)
+
+    def draw_unread(self, probs: Tensor) -> Tensor:
+        """Return a token [1] that the other rng draws."""
+        return self.rng.draw_unread(probs)
+
+    def at(self, position: int) -> SeededRng:
+        """Return the other rng's chance at a position."""
+        return self.rng.at(position)
 
 
 class RuleVerifier(Verifier):
@@ -111,13 +154,11 @@ class RuleVerifier(Verifier):
         self.rule = rule
 
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
-        """Return the rule's verdict; see `Verifier.verify`.
-
-        Shapes: scores [root].
-        """
+        """Return the rule's verdict; see `Verifier.verify`."""
         logits = scores.logits[0]
         target_probs = context.sampling(logits)
-        # The maximum is NaN where any logit is.
+        # The maximum is NaN where any logit is. The check costs no read of its own: its result
+        # comes to the host with the numbers of the proposal.
         finite = logits.amax(-1).isfinite().all()[None]
         proposal, host = proposal.read(target_probs, finite=finite)
         if not host["finite"][0]:
@@ -136,8 +177,8 @@ def node_numbers(proposal: Proposal) -> dict[str, tuple]:
     assert numbers is not None
     q = [1.0] * len(numbers.tokens)
     for children in proposal.draws.values():
-        for node, row in reversed(children):
-            q[node] = numbers.drawn(row)
+        for node, row in reversed(children):  # the first draw on a node is written last
+            q[node] = numbers.q_of(row)
     return {"tokens": numbers.tokens, "p": tuple(numbers.p), "q": tuple(q)}
 
 
@@ -156,30 +197,31 @@ def not_finite(context: Context, dtype: torch.dtype) -> NotFiniteError:
 def verify(
     rule: RuleFunction | Verifier, proposal: Proposal, scores: Scores, context: Context
 ) -> Verdict:
-    """Return the verdict of a rule or a verifier on a proposal.
-
-    Shapes: scores [root].
-    """
+    """Return the verdict of a rule or a verifier on a proposal."""
     verifier = rule if isinstance(rule, Verifier) else RuleVerifier(rule)
     return verifier.verify(proposal, scores, context)
 
 
 def commit(
+    cache: Cache,
     context: Context,
     proposal: Proposal,
     verdict: Verdict,
     scores: Scores,
     stops: Collection[int] = (),
 ) -> tuple[Step, Context]:
-    """Return the step that a verdict makes, and the context of the next round.
+    """Cut the cache back to the accepted path; return the step, and the next round's context.
 
-    Shapes: scores [root].
+    Every committed token but the last is then in the cache. The last one, which the target added,
+    is the root of the next pass.
     """
+    # The pass fed the root as number 0, so node i was token i + 1.
+    cache.keep((0, *(node + 1 for node in verdict.path)))
     step = Step.of(proposal, verdict, stops)
     after = replace(
         context,
         tokens=torch.cat((context.tokens, torch.tensor(step.tokens, dtype=torch.long))),
-        scores=scores.along(verdict.path),
+        scores=scores.along(verdict.path),  # rejected rows follow a text that does not exist
         wanted=context.wanted - len(step.tokens),
     )
     return step, after
@@ -193,7 +235,7 @@ def speculate(
     hidden_layers: tuple[Layer, ...] = (),
     stops: Collection[int] = (),
 ) -> tuple[Step, Context]:
-    """Run one round on `context.cache`, and leave every committed token but the last in it."""
+    """Run one round on `context.cache`: draft, score all drafts in one pass, verify, commit."""
     cache = context.cache
     if cache is None or isinstance(cache, CacheReader):
         raise ValueError(f"context.cache={cache!r}: a round needs the target's own cache")
@@ -212,9 +254,8 @@ def speculate(
     )
     verified = now(target.device)
     verdict = verify(rule, proposal, scores, context)
-    cache.keep((0, *(node + 1 for node in verdict.path)))
+    step, after = commit(cache, context, proposal, verdict, scores, stops)
     session.observe(verdict, scores)
-    step, after = commit(context, proposal, verdict, scores, stops)
     drafting = elapsed(start, drafted)
     verifying = elapsed(drafted, verified)
     timed = replace(

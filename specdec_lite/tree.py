@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import is_whole_dtype, whole
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 
 
 def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
@@ -101,6 +101,7 @@ class TokenTree:
 
     @cached_property
     def _depths(self) -> list[int]:
+        # One pass is enough, since parents come before their children.
         depths: list[int] = []
         for parent in self.parents:
             depths.append(0 if parent < 0 else depths[parent] + 1)
@@ -129,7 +130,7 @@ class TokenTree:
         """Return the attention mask, bool [n, n]: mask[i, j] iff j is i or an ancestor of i."""
         mask = np.eye(len(self), dtype=bool)
         for node, parent in enumerate(self.parents):
-            if parent >= 0:
+            if parent >= 0:  # the parent's row is complete already
                 mask[node] |= mask[parent]
         return torch.from_numpy(mask)
 
@@ -233,6 +234,8 @@ class TokenTree:
         """
         table = _accuracy_table(accuracies)
         whole("budget", budget)
+        # The heap holds, per parent, only its best child not taken yet: taking it offers the next
+        # sibling and the first child. A heap of all children would hold every rank of every node.
         order = [sorted(range(len(row)), key=lambda rank: -row[rank]) for row in table]
         ranks: list[int] = []
         parents: list[int] = []
@@ -242,7 +245,7 @@ class TokenTree:
             """Put the `entry`-th best rank of a level on the heap as a child of `parent`."""
             if level < len(table) and entry < len(table[level]):
                 value = parent_value * table[level][order[level][entry]]
-                age = len(heap) + len(ranks)
+                age = len(heap) + len(ranks)  # among equal values, the older offer first
                 heappush(heap, (-value, age, parent_value, parent, level, entry))
 
         offer(1.0, -1, 0, 0)
@@ -273,8 +276,8 @@ class TokenTree:
                 f"guesses has shape {tuple(guesses.shape)}: the tree needs {int(depth.max()) + 1}"
                 f" levels and ranks 0 … {int(self.tokens.max())}"
             )
-        places = depth * guesses.shape[1] + self.tokens.cpu()
-        tokens = guesses.flatten()[upload(places, guesses.device)]
+        entries = depth * guesses.shape[1] + self.tokens.cpu()
+        tokens = guesses.flatten()[upload(entries, guesses.device)]
         return TokenTree(tokens, self.parents)
 
     def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:

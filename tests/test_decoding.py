@@ -13,6 +13,7 @@ from models_zoo import PROMPT, Wrapped, hugging_face, native, perturbed
 from scipy import stats
 from transformers import BatchEncoding
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import (
     block_verification,
@@ -31,7 +32,7 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import RecordingRng, Sampling, SeededRng
+from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Drafter, Session, node_numbers
 from specdec_lite.tree import TokenTree
 
@@ -781,7 +782,7 @@ def test_merged_draws_count_as_often_as_they_were_made():
     row = torch.zeros(48).index_fill(0, torch.tensor([GREEDY[0]]), 1.0)
     drafter = Scripted(Proposal(TokenTree.chain([GREEDY[0]]), row.expand(3, -1), nodes=[0, 0, 0]))
     step = next(stream(TARGET, PROMPT, drafter, 8, rule=speculative_sampling))
-    assert (step.draws, step.accepted, step.tested, step.drafted) == ((3,), 1, 1, 3)
+    assert (step.draw_counts, step.accepted, step.tested, step.drafted) == ((3,), 1, 1, 3)
     other = Scripted(
         Proposal(
             TokenTree.chain([(GREEDY[0] + 1) % 48]), row.roll(1).expand(3, -1), nodes=[0, 0, 0]

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, VOCABULARY, WINDOW, native, perturbed
 from strategies import trees
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_lite import CausalLM, TokenTree, generate, stream
 from specdec_lite.acceptance import (
     Verdict,
@@ -22,7 +23,7 @@ from specdec_lite.acceptance import (
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import RecordingRng, SeededRng
+from specdec_lite.sampling import SeededRng
 from specdec_lite.speculation import Drafter, Session
 
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)

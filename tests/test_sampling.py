@@ -7,16 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_lite.gpu import on_device
-from specdec_lite.sampling import (
-    EnumeratingRng,
-    RecordingRng,
-    Sampling,
-    SeededRng,
-    invert,
-    nucleus,
-    outcomes,
-)
+from specdec_lite.sampling import EnumeratingRng, Sampling, SeededRng, invert, nucleus, outcomes
 
 LOGITS = torch.tensor([1.0, 3.0, 3.0, -2.0, 0.5])
 FINITE = st.lists(st.floats(-30, 30), min_size=1, max_size=8).map(

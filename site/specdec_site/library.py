@@ -24,18 +24,20 @@ def content(app: Sphinx, page: str) -> list[nodes.Node]:
     folder = f"{options['repository_url']}/blob/{options['repository_branch']}/specdec_lite"
     rows = reading_order.rows()
     files = table(
-        ("file", "what it does", "lines of code"),
+        ("file", "what it does", "lines", "of code"),
         (
             (
                 nodes.reference("", "", nodes.literal("", row.path), refuri=f"{folder}/{row.path}"),
                 inline(row.summary),
                 str(row.lines),
+                str(row.code),
             )
             for row in rows
         ),
     )
-    total = sum(row.lines for row in rows)
-    return [files, nodes.paragraph(text=f"{len(rows)} files, {total:,} lines of code in all.")]
+    lines, code = sum(row.lines for row in rows), sum(row.code for row in rows)
+    text = f"{len(rows)} files, {lines:,} lines in all: {code:,} of code, and their documentation."
+    return [files, nodes.paragraph(text=text)]
 
 
 def register(app: Sphinx) -> None:

@@ -10,6 +10,7 @@ import traitlets
 from torch import Tensor
 
 from specdec_book import recordings
+from specdec_book.viz.chance import RecordingRng
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.trace import shorten_prompt
 from specdec_lite import checks
@@ -17,7 +18,7 @@ from specdec_lite.decoding import default_rule, stream
 from specdec_lite.engine.cache import Cache, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.sampling import RecordingRng, Sampling
+from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context, Drafter, RuleVerifier, Session
 
 WORDS = 10

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import traitlets
 
 from specdec_book import recordings
+from specdec_book.viz.chance import RecordingRng
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.trace import shorten_prompt
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.sampling import RecordingRng
 from specdec_lite.speculation import Step
 
 

@@ -202,10 +202,10 @@ def verified_nodes(step: Step) -> tuple[int, ...]:
     """
     if step.tree.is_chain:
         return tuple(range(step.tested))
-    if max(step.draws) > 1:
+    if max(step.draw_counts) > 1:
         return ()
     drawn = (
-        [child for child in step.tree.children(parent) if step.draws[child]][:count]
+        [child for child in step.tree.children(parent) if step.draw_counts[child]][:count]
         for parent, count in zip((-1, *step.path), step.tests)
     )
     return tuple(node for nodes in drawn for node in nodes)

@@ -37,16 +37,20 @@ def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Ve
     length = len(numbers.tokens)
     draws = [(i, None if proposal.probs is None else i) for i in range(length)]
     rows = [drawn_from(proposal, row, numbers.tokens[i], target_probs[0]) for i, row in draws]
+    # A draft that was much likelier under p than under q may make up for an earlier token that was
+    # not, but never counts for more than 1: that is what lengthens the accepted block.
     weights = [1.0]
     for draw in draws:
-        weights.append(min(1.0, weights[-1] * numbers.ratio(*draw)))
-    # What is left of the target's row after each token, should the draft end there.
+        p_x, q_x = numbers.p_and_q(*draw)
+        weights.append(min(1.0, weights[-1] * (p_x / q_x)))
+    # After i tokens a share w of p is left for stopping here; what the next draft can take is q.
     excess = [(w * p - q).clamp(min=0) for w, p, q in zip(weights, target_probs, rows)]
     masses = torch.stack([part.sum() for part in excess]).tolist() if rows else []
     accepted = 0
     for i in range(1, length):
-        # In this order: mass + 1 − weight may round to 0.
+        # The sum in this order: (mass + 1) − weight may round to 0.
         prob = masses[i] / (masses[i] + (1.0 - weights[i])) if masses[i] > 0 else 0.0
+        # No break after a failure: a later success accepts these tokens too.
         accepted = i if rng.flip(prob) else accepted
     if length and rng.flip(weights[-1]):
         accepted = length
@@ -85,7 +89,7 @@ class _Candidate:
         self.rejected = True
         if mass > 0:
             self.after = excess / mass
-            # In this order: mass + 1 − weight may round to 0.
+            # The sum in this order: (mass + 1) − weight may round to 0.
             self.weight = mass / (mass + (1.0 - self.weight))
         else:
             self.weight = 0.0
@@ -109,6 +113,7 @@ def traversal_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -
         rng: where chance comes from.
     """
     numbers = numbers_of(proposal, target_probs)
+    # A stack from the root down: go down first draws, pop what is rejected, stop where one passes.
     tests = [0] * proposal.tree.levels
     entered = {-1}
     way = [_Candidate(-1, 1.0, target_probs[0], None, iter(proposal.draws.get(-1, ())))]
@@ -119,15 +124,19 @@ def traversal_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -
             node, row = draw
             token = numbers.tokens[node]
             q = drawn_from(proposal, row, token, here.after)
-            first = not here.rejected  # then `after` is the target's own row, which was read
-            p_over_q = numbers.ratio(*draw) if first else ratio(here.after, q, token)
+            if here.rejected:
+                p_over_q = ratio(here.after, q, token)
+            else:  # `after` is still the target's own row, whose numbers were read in advance
+                p_x, q_x = numbers.p_and_q(*draw)
+                p_over_q = p_x / q_x
             weight = min(1.0, here.weight * p_over_q)
+            # Two draws on one node: only the first may go on below it, or its nodes count twice.
             draws = () if node in entered else proposal.draws.get(node, ())
             entered.add(node)
             tests[len(way) - 1] += 1
             way.append(_Candidate(node, weight, target_probs[node + 1], q, iter(draws)))
         elif here.row is None or rng.flip(here.weight):
-            break
+            break  # the root has no row: it always accepts
         else:
             way.pop()
             way[-1].reject(here.row)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import (
-    SiblingRatios,
+    TokenProbs,
     drawn_from,
     kind_of,
     numbers_of,
@@ -33,22 +33,24 @@ def speculative_sampling(proposal: Proposal, target_probs: Tensor, rng: Rng) -> 
         target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
         rng: where chance comes from.
     """
-    ratio = SiblingRatios(proposal, target_probs)
+    probs = TokenProbs(proposal, target_probs)
     path: list[int] = []
     tests: list[int] = []
     node = -1
     while True:
+        p = target_probs[node + 1]
         draws = proposal.draws.get(node, ())
-        for index, (child, _) in enumerate(draws):
-            if rng.flip(ratio(node, index)):
+        for index, (child, row) in enumerate(draws):
+            p_x, q_x = probs(node, index)  # of the drafted token x
+            if rng.flip(min(1.0, p_x / q_x)):
                 node = child
                 path.append(node)
                 tests.append(index + 1)
                 break
+            # x was likelier under q than under p. What q gave too much is taken off p, here and
+            # for every later sibling: norm(max(0, p − q)).
+            p = residual(p, drawn_from(proposal, row, probs.numbers.tokens[child], p))
         else:
-            p = target_probs[node + 1]
-            for child, row in draws:
-                p = residual(p, drawn_from(proposal, row, ratio.numbers.tokens[child], p))
             if draws:
                 tests.append(len(draws))
             kind = kind_of(path, rejected=bool(draws))
@@ -70,6 +72,7 @@ def sample_and_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verd
     tokens = numbers_of(proposal, target_probs).tokens
 
     def visit(node: int, draws: Draws) -> tuple[int | None, int]:
+        # The token is drawn without a look at the drafts, so it has the target's distribution.
         token = rng.draw(target_probs[node + 1])
         drafted = [tokens[child] for child, _ in draws]
         return drafted.index(token) if token in drafted else None, token

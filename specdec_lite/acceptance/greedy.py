@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction, kind_of, numbers_of, rule
-from specdec_lite.proposal import Proposal, Verdict, read
-from specdec_lite.sampling import Rng, upload
+from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.sampling import Rng
+from specdec_lite.transfer import download, upload
 
 
 def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
@@ -23,12 +24,13 @@ def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
     def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         tree = proposal.tree
         numbers = numbers_of(proposal, target_probs)
+        # A longest path looks at no draw: every node is tested on the device, and read together.
         parts = {"likeliest": target_probs.argmax(-1)}
         if len(tree):
             before = upload([parent + 1 for parent in tree.parents], target_probs.device)
             tokens = upload(tree.tokens, target_probs.device)
             parts["passing"] = accepts(target_probs[before], tokens)
-        host = read(**parts)
+        host = download(**parts)
         best = best_passing(proposal, host.get("passing", ()), numbers.p)
         return keep_path(proposal, best, int(host["likeliest"][best + 1]))
 
@@ -38,6 +40,7 @@ def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
 def keep_path(proposal: Proposal, last: int, token: int) -> Verdict:
     """Return the verdict that accepts the path to a node."""
     path = proposal.tree.path(last)
+    # Siblings before the accepted one count as tested, and below the last node all draws failed.
     drawn = [[child for child, _ in proposal.draws.get(node, ())] for node in (-1, *path)]
     tests = [drawn[level].index(node) + 1 for level, node in enumerate(path)]
     if drawn[-1]:
@@ -74,7 +77,7 @@ def exact_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
     """
     numbers = numbers_of(proposal, target_probs)
     likeliest = target_probs.argmax(-1)
-    host = read(likeliest=likeliest, largest=target_probs.gather(-1, likeliest[:, None])[:, 0])
+    host = download(likeliest=likeliest, largest=target_probs.gather(-1, likeliest[:, None])[:, 0])
     if any(prob != 1 for prob in host["largest"]):
         raise ValueError(
             "exact_match needs one-hot target_probs (temperature=0): on a soft distribution it"

@@ -56,7 +56,8 @@ def k_seq(k: int) -> RuleFunction:
             _check_rows(rows, k)
             rho, remaining = plan(p, rows[0], len(draws))
             for index, (child, row) in enumerate(draws):
-                if rng.flip(numbers.ratio(child, row) / rho):
+                p_x, q_x = numbers.p_and_q(child, row)
+                if rng.flip(p_x / q_x / rho):
                     return index, numbers.tokens[child]
             return None, rng.draw(remaining)
 
@@ -76,6 +77,8 @@ def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:
     def accepted(beta: float) -> float:
         return 1.0 - (1.0 - min(1.0, beta)) ** count
 
+    # accepted(β(ρ)) falls and ρ·β(ρ) rises with ρ. The upper end is kept, so that the residual is
+    # nowhere negative.
     low, high = 1.0, float(count)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specdec_lite.proposal import DraftNumbers, Draws, Proposal, Verdict, one_hot, ratio_of
-from specdec_lite.sampling import Rng, upload
+from specdec_lite.proposal import DraftNumbers, Draws, Proposal, Verdict, one_hot, positive
+from specdec_lite.sampling import Rng
+from specdec_lite.transfer import upload
 
 RuleFunction = Callable[[Proposal, Tensor, Rng], Verdict]
 Visit = Callable[[int, Draws], tuple[int | None, int]]
@@ -53,7 +54,7 @@ def ratio(p: Tensor, q: Tensor, token: int) -> float:
         ValueError: q(x) = 0. Such a token cannot have been drawn from this row.
     """
     p_token, q_token = torch.stack((p[token].double(), q[token].double())).tolist()
-    return ratio_of(p_token, q_token, token)
+    return p_token / positive(q_token, token)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
@@ -68,6 +69,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     """
     excess = (p - q).clamp(min=0)
     mass = excess.sum(-1, keepdim=True)
+    # Without excess p = q, and nothing drawn from q is rejected: any result will do but NaN.
     return torch.where(mass > 0, excess / mass, p)
 
 
@@ -84,19 +86,15 @@ def kind_of(path: tuple[int, ...] | list[int], rejected: bool) -> str:
 
 
 def numbers_of(proposal: Proposal, target_probs: Tensor) -> DraftNumbers:
-    """Return the proposal's `numbers`: as the verifier has read them, or read now.
-
-    Shapes: target_probs [n+1, V].
-    """
+    """Return the proposal's `numbers`: as the verifier has read them, or read now."""
     return proposal.numbers or proposal.read(target_probs)[0].numbers  # pyright: ignore[reportReturnType]
 
 
-class SiblingRatios:
-    """The p/q of every draw, where p is the residual after the draws before it.
+class TokenProbs:
+    """p(x) and q(x) of every draw x, where p is the residual after the rejections before it.
 
-    The p/q of the first draw at a node was read with the proposal. Those of later siblings are read
-    once a first draw has been rejected, together for all nodes that the walk can still reach: every
-    read waits for the device.
+    The numbers of the first draw at a node were read with the proposal. Those of later siblings are
+    read once a first draw has been rejected: most rounds never need them.
 
     Args:
         proposal: the drafted tree.
@@ -107,31 +105,36 @@ class SiblingRatios:
         self.proposal = proposal
         self.target_probs = target_probs
         self.numbers = numbers_of(proposal, target_probs)
-        self.later: dict[int, list[float]] = {}  # node → p of its draws after the first
+        self.later: dict[int, list[float]] = {}  # node → p(x) of its draws after the first
 
-    def __call__(self, node: int, index: int) -> float:
-        """Return p/q of a draw."""
+    def __call__(self, node: int, index: int) -> tuple[float, float]:
+        """Return p(x) and q(x) of the draw with this index below a node."""
         child, row = self.proposal.draws[node][index]
+        p, q = self.numbers.p_and_q(child, row)
         if index == 0:
-            return self.numbers.ratio(child, row)
+            return p, q
         if node not in self.later:
-            self._read(node)
-        p = self.later[node][index - 1]
-        return ratio_of(p, self.numbers.drawn(row), self.numbers.tokens[child])
+            self._read_later(node)
+        return self.later[node][index - 1], q
 
-    def _read(self, node: int) -> None:
-        """Read p of the later draws at a node, and at every node below these draws."""
+    def _read_later(self, node: int) -> None:
+        """Read p(x) of the later draws at a node, and at every node that may be visited after it.
+
+        Every read waits for the device, so one read covers whatever this walk can still ask for.
+        """
         draws, device = self.proposal.draws, self.target_probs.device
+        # The first draw was rejected: the walk can only go on below the others.
         nodes, below = [node], [child for child, _ in draws[node][1:]]
         while below:
             nodes += below
             below = [child for parent in below for child, _ in draws.get(parent, ())]
-        # Those with most draws come first, so that the nodes still tested are always a prefix.
+        # Nodes with most draws come first, so that the nodes still tested are always a prefix.
         families = {n: draws[n] for n in nodes if len(draws.get(n, ())) > 1}
         order = sorted(families, key=lambda n: -len(families[n]))
         p = self.target_probs[upload([n + 1 for n in order], device)]
         tested: list[int] = []
         values: list[Tensor] = []
+        # One step per sibling index, for all nodes together: reject the draw before, then look up x.
         for index in range(1, len(families[order[0]])):
             order = [n for n in order if len(families[n]) > index]
             p = residual(p[: len(order)], self._rows([families[n][index - 1] for n in order], p))

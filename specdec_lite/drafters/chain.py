@@ -52,6 +52,7 @@ def draft_chain(
         ValueError: the logits contain NaN.
     """
     length = Length.of(length)
+    # The target adds a token to every draft, so the last wanted token is never drafted.
     most = min(length.most(context), context.wanted - 1)
     token = number = logits = None
     tokens: list[Tensor] = []
@@ -67,6 +68,7 @@ def draft_chain(
             rows.append(context.sampling(logits))
             token = number = draw_unread(context.rng, rows[-1])
         tokens.append(token)
+        # The token is kept, whatever the policy says: a drawn token may not be dropped after a look.
         if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), number[0]):
             break
     if logits is None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import whole
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 Layer = int | str
@@ -91,6 +91,8 @@ class Cache:
             raise ValueError(
                 f"indices={indices}: must ascend within the last pass, which fed {fed} tokens"
             )
+        # A chain keeps a prefix of what was fed: cutting the end off moves no key. The accepted path
+        # of a tree lies scattered, and moves together first.
         if indices != list(range(len(indices))):
             self.storage.move(self.root, torch.tensor(indices))
         self.crop(self.root + len(indices))
@@ -115,6 +117,7 @@ class Cache:
         if layers is not None:
             whole("layers", layers, 1, depth)
         other = Cache(self.storage, self.batch, layers, sublayers(skip, depth))
+        # The view may cut what it writes itself, never the entries it found here.
         other.length = other.root = other.least = self.length
         other.shift = self.shift
         other.selected = self.selected
@@ -133,6 +136,7 @@ class Cache:
             raise ValueError(f"slots={slots}: must ascend within 0 … {self.length - 1}")
         other = Cache(self.storage.copy(slots, room), self.batch, self.layers, self.skip)
         other.length = other.root = len(slots)
+        # The next token fed sits at slot len(slots), but its position is the one after the text.
         other.shift = self.length + self.shift - len(slots)
         other.selected = self.positions()[slots]
         return other
@@ -253,10 +257,13 @@ def visible(
     """
     mask = torch.ones(count, length + count, dtype=torch.bool, device=positions.device).tril(length)
     if tree is not None and len(tree):
+        # The nodes are the last keys. Of the nodes only those that are not cached are fed as rows.
         mask[cached - len(tree) :, -len(tree) :] = upload(tree.mask[cached:], mask.device)
     if window is not None:
         keys = torch.arange(length) if stored is None else stored
         keys = torch.cat((upload(keys, positions.device), positions))
+        # A window is counted in positions, and siblings share one: the slot of a cached node does
+        # not tell its position, its depth does.
         if tree is not None and cached:
             depth = upload(tree.depth, positions.device)
             root = positions[-1] - 1 - depth[-1]
@@ -284,6 +291,7 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
     The number is 0 where the mask is True, and the dtype's most negative number elsewhere.
     """
+    # Not −∞: a row in which everything is masked would become NaN.
     bias = aligned(mask.shape, dtype, mask.device).zero_()
     return bias.masked_fill_(~mask, torch.finfo(dtype).min)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specdec_lite.engine.cache import Layer, Pass, Scores, additive, tree_positions, visible
 from specdec_lite.engine.self_test import SelfTest, logits_scale
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.checks import whole
+from specdec_lite.checks import is_whole_dtype, whole
 from specdec_lite.engine.cache import Cache, Layer, Pass, Scores
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.sampling import upload
-from specdec_lite.tree import TokenTree, is_whole_dtype
+from specdec_lite.transfer import upload
+from specdec_lite.tree import TokenTree
 
 
 class CausalLM:
@@ -138,7 +138,7 @@ class CausalLM:
         if states is not None:
             self._check_states(states, tokens, hidden_layers)
         if tree is not None and tree.is_chain and not cached and root >= cache.length:
-            tree = None  # an ordinary causal mask
+            tree = None  # an ordinary causal mask, for which fused kernels have a fast path
         try:
             with steady_attention(self.device):
                 scores = self.backend.score(
@@ -147,6 +147,7 @@ class CausalLM:
         except IndexError:
             self._check_ids(tokens)  # only now: a check before every pass would make a GPU wait
             raise
+        # Only after the pass: one that raised has added nothing.
         cache.root = root
         cache.length += count
         return scores
@@ -177,6 +178,7 @@ class CausalLM:
                     f" the cache, which holds {cache.length} tokens: the token before the tree must"
                     " be fed too, unless it is in the cache"
                 )
+            # Positions follow depth, so a wide tree reaches no further than its deepest node.
             reach = root + 1 + tree.levels - cache.length
         if cache.shift + cache.length + reach > self.max_positions:
             raise ValueError(
@@ -219,6 +221,7 @@ class CausalLM:
         Args:
             hidden: [..., d], the states "final".
         """
+        # Autograd rejects inference tensors, which every pass of `score` returns.
         return self.backend.logits(hidden.clone() if hidden.is_inference() else hidden)
 
     def _rows(self, tokens: Tensor | Sequence[int], batch: int) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specdec_lite.engine.cache import Pass, Scores, additive, tree_positions, visible
 from specdec_lite.engine.transformer import LANES, Transformer, TransformerConfig
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 
 TRIANGLE = 4096
 """Side of the largest stored causal mask: 64 MiB in float32."""
@@ -73,6 +73,7 @@ class NativeStorage:
     def reserve(self, capacity: int) -> None:
         """Make room for a number of tokens, keeping what is stored."""
         if capacity > self.tensors.capacity:
+            # Doubling copies every entry a constant number of times, however long the text grows.
             old = self.tensors
             self.tensors = self.make(max(capacity, 2 * self.tensors.capacity))
             self.tensors.keys[..., : old.capacity, :] = old.keys
@@ -83,6 +84,7 @@ class NativeStorage:
 
         Shapes: rows [n].
         """
+        # The right-hand side is gathered into a copy first, so overlapping rows do no harm.
         rows = upload(start + rows, self.tensors.keys.device)
         for tensor in (self.tensors.keys, self.tensors.values):
             tensor[..., start : start + len(rows), :] = tensor[..., rows, :]
@@ -102,7 +104,7 @@ class NativeStorage:
 class NativeBackend:
     """Runs the passes of our own transformer.
 
-    Causal masks are slices of one stored mask: at batch 1, building one costs as much as a layer.
+    At batch 1, building a causal mask costs as much as a layer. All are slices of one stored mask.
 
     Args:
         model: the transformer.
@@ -162,6 +164,7 @@ class NativeBackend:
         window = self.model.config.window
         positions = bias = width = None
         masked = window is not None and length + shift + count > window
+        # The common pass needs none of this: positions follow the cache, and the mask is causal.
         if tree is not None or masked or shift:
             positions = tree_positions(length, count, tree, weight.device, inputs.cached, shift)
         if positions is not None and (tree is not None or masked):
@@ -169,10 +172,12 @@ class NativeBackend:
             mask = visible(length, count, tree, window, positions, inputs.cached, stored)
             bias = additive(mask, weight.dtype)
         elif self.rounds_alike(inputs):
+            # Attend to whole vectors of keys; the mask hides those beyond the text.
             width = -(-(length + count) // LANES) * LANES
             bias = self.causal(length, count, weight, width)
         elif count > 1 and length:
             bias = self.causal(length, count, weight)
+        # A single token sees everything, and a prefill is causal by itself: neither has a mask.
         cache.storage.reserve(width or length + count)
         hidden: dict = dict.fromkeys(inputs.hidden_layers)
         logits = self.model(

@@ -11,7 +11,7 @@ from torch import Tensor
 from specdec_lite.engine.cache import Cache, Layer, Scores, additive, tree_positions, visible
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 

@@ -66,6 +66,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     Shapes: x [B, heads, n, h], cos [n, h], sin [n, h].
     """
+    # The first half of sin is negated (see `rotary`), so that one roll replaces two slices, a minus
+    # and a concatenation.
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
@@ -77,6 +79,8 @@ def store(
     Shapes: k [B, G, n, h], v [B, G, n, h].
     """
     keys, values = past
+    # A tensor `start` is for recorded passes and ragged batches: their shapes must not depend on the
+    # length, so attention reads the whole storage and the mask hides the rest.
     if isinstance(start, Tensor) and start.dim() == 2:
         slots = start[:, None, :, None].expand_as(k)
         return keys.scatter_(2, slots, k), values.scatter_(2, slots, v)
@@ -103,7 +107,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
             q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=groups != heads
         )
     rows = q.reshape(batch, groups, heads // groups * n, size)
-    if bias is not None and bias.shape[-2] == n:
+    if bias is not None and bias.shape[-2] == n:  # else `forward` has repeated it for all layers
         bias = repeated(bias, heads // groups)
     return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
 
@@ -236,6 +240,7 @@ class Block(nn.Module):
         Shapes: cos [n, h], sin [n, h].
         """
         batch, n, _ = x.shape
+        # One product for queries, keys and values: a small pass is bound by the number of kernels.
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
         heads = (self.heads, self.kv_heads)
         if self.q_norm is None or self.k_norm is None:
@@ -349,7 +354,7 @@ class Transformer(nn.Module):
             shape = alike if width else repeated
             bias = shape(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
-        if first in keep:
+        if first in keep:  # the keys of `keep` are the layers asked for; it returns their states
             keep[first] = x
         # A slice of the module list would build a new module in every pass.
         for index, block in enumerate(islice(self.blocks, first, layers), start=first):

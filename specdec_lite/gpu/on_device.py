@@ -20,9 +20,10 @@ from specdec_lite.checks import whole
 from specdec_lite.drafters.models.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal, Verdict, read
-from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse, upload
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse
 from specdec_lite.speculation import Context, Verifier, not_finite
+from specdec_lite.transfer import download, upload
 from specdec_lite.tree import TokenTree
 
 
@@ -126,7 +127,7 @@ class OnDevice(Verifier):
             rows = _rows(proposal, probs)
             accepted, token, p, q = verify_sampled(tokens, rows, probs, uniforms)
         finite = logits.amax(-1).isfinite().all()[None]
-        host = read(finite=finite, accepted=accepted, token=token, p=p, q=q, tokens=tokens)
+        host = download(finite=finite, accepted=accepted, token=token, p=p, q=q, tokens=tokens)
         if not host["finite"][0]:
             raise not_finite(context, logits.dtype)
         length = int(host["accepted"][0])

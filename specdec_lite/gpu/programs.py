@@ -15,7 +15,7 @@ from torch import Tensor
 from specdec_lite.engine.cache import Layer, additive, round_up
 from specdec_lite.engine.native import Storage
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 Recorder = Callable[[Callable[[], tuple]], tuple[Callable[[], object], tuple]]

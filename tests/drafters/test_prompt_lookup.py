@@ -6,7 +6,7 @@ from models_zoo import native
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import PromptLookupDrafter, ReferenceLookupDrafter
-from specdec_lite.drafters.copying.matches import SuffixIndex
+from specdec_lite.drafters.copying.matches import NgramIndex
 from specdec_lite.measure.replay import replay
 
 TARGET = native()
@@ -16,14 +16,14 @@ def first_draft(drafter, text, vocab_size=48):
     return replay(drafter, text, [0] * 20, vocab_size)[0].tree.tokens.tolist()
 
 
-class OwnEnd(SuffixIndex):
+class OwnEnd(NgramIndex):
     """Broken: index the end of the text too, which then finds itself, with nothing after it."""
 
     def find(self, text, start=0):
         return (3, [len(text)]) if len(text) >= 3 else (0, [])
 
 
-class WholeOnly(SuffixIndex):
+class WholeOnly(NgramIndex):
     """Broken: use only positions followed by all eight tokens, as the first version did."""
 
     def find(self, text, start=0):
@@ -36,7 +36,7 @@ def test_recent_text_is_proposed_and_both_published_bugs_are_detected(monkeypatc
     text = [1, 2, 3, 1, 2, 3, 1, 2]
     assert first_draft(PromptLookupDrafter(), text) == [3, 1, 2]
     for bug in (OwnEnd, WholeOnly):
-        monkeypatch.setattr("specdec_lite.drafters.copying.prompt_lookup.SuffixIndex", bug)
+        monkeypatch.setattr("specdec_lite.drafters.copying.prompt_lookup.NgramIndex", bug)
         assert first_draft(PromptLookupDrafter(), text) == []
 
 
@@ -49,7 +49,7 @@ def test_the_longest_match_wins_then_the_latest_or_earliest():
 
 
 def test_a_cut_index_equals_a_new_one():
-    fresh, cut = SuffixIndex((1, 2, 3)), SuffixIndex((1, 2, 3))
+    fresh, cut = NgramIndex((1, 2, 3)), NgramIndex((1, 2, 3))
     fresh.extend([1, 2, 1, 2])
     cut.extend([1, 2, 1, 2, 2, 1, 2])
     cut.cut(4)
@@ -86,7 +86,14 @@ def test_replay_equals_the_real_run():
     for drafter in (PromptLookupDrafter(4), PromptLookupDrafter(6, 1, latest=False)):
         real = list(stream(TARGET, prompt, drafter, 100))
         again = replay(drafter, prompt, answer, 48)
-        part = lambda step: (step.tokens, step.tree, step.path, step.tests, step.kind, step.draws)
+        part = lambda step: (
+            step.tokens,
+            step.tree,
+            step.path,
+            step.tests,
+            step.kind,
+            step.draw_counts,
+        )
         assert [part(step) for step in real] == [part(step) for step in again]
     assert any(step.path for step in real)
 

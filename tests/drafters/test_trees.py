@@ -89,7 +89,7 @@ def test_sequoia_takes_the_clock_into_account():
 
 def test_specexec_keeps_the_likeliest_nodes_under_both_rules():
     step = steps_of(SpecExecDrafter(DRAFT, 6, width=3))[0]
-    assert len(step.tree) == 6 and step.draws == (1,) * 6 and set(step.q) == {1.0}
+    assert len(step.tree) == 6 and step.draw_counts == (1,) * 6 and set(step.q) == {1.0}
     walked, matched = (
         sum(s.accepted for s in steps_of(SpecExecDrafter(DRAFT, 6), rule=rule)) > 0
         for rule in (speculative_sampling, sample_and_match)

@@ -6,7 +6,7 @@ from models_zoo import PROMPT, native
 
 from specdec_lite.engine import transformer
 from specdec_lite.engine.ragged import row_caches, score_rows
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 GPU = torch.device("cuda")

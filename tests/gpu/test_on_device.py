@@ -8,6 +8,7 @@ from captures import replayed
 from models_zoo import PROMPT, native, perturbed
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_lite import generate, load_pair, speculation, stream
 from specdec_lite.acceptance import Proposal, exact_match, sample_and_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
@@ -23,7 +24,7 @@ from specdec_lite.gpu.on_device import (
     verify_greedy,
 )
 from specdec_lite.gpu.whole_draft import CapturedDrafter, DraftProgram
-from specdec_lite.sampling import EnumeratingRng, RecordingRng, SeededRng, invert as plain_invert
+from specdec_lite.sampling import EnumeratingRng, SeededRng, invert as plain_invert
 from specdec_lite.tree import TokenTree
 
 

@@ -13,13 +13,13 @@ from node import live_module
 from specdec_site import live
 from tokenizers import Tokenizer
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_lite import generate
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.pairs import SHIPPED, load_model
-from specdec_lite.sampling import RecordingRng
 from specdec_lite.texts.corpus import evaluation_prompts
 
 TOKENIZER = SHIPPED / "target" / "tokenizer.json"

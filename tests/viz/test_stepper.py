@@ -8,12 +8,12 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_book.viz.interactive import MIME
 from specdec_book.viz.stepper import Stepper, record_rounds
 from specdec_lite import CausalLM
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.sampling import RecordingRng
 
 PROMPT = "hello"
 

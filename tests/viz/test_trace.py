@@ -9,11 +9,11 @@ import pytest
 import torch
 from letters import Letters as Alphabet, tiny
 
+from specdec_book.viz.chance import RecordingRng
 from specdec_book.viz.interactive import STATIC
 from specdec_book.viz.trace import DISCARDED, KINDS, Piece, trace, verified_nodes
 from specdec_lite.decoding import Output, stream
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.sampling import RecordingRng
 from specdec_lite.speculation import Step
 from specdec_lite.tree import TokenTree
 
@@ -38,7 +38,7 @@ def step(tree: TokenTree, path=(), token="!", kind="recovered", tests=()) -> Ste
         tests=tuple(tests),
         p=(0.5,) * count,
         q=(0.5,) * count,
-        draws=(1,) * count,
+        draw_counts=(1,) * count,
         draft_passes=count,
     )
 
@@ -111,7 +111,7 @@ def test_each_test_of_a_tree_has_its_node():
     assert verified_nodes(shown) == (0, 1, 3, 4)
     row = trace([shown], Letters()).passes[0]
     assert {piece.text: piece.u for piece in row if piece.u} == dict(a=0.9, b=0.1, d=0.8, e=0.7)
-    assert verified_nodes(replace(shown, draws=(2, 1, 1, 1, 1))) == ()
+    assert verified_nodes(replace(shown, draw_counts=(2, 1, 1, 1, 1))) == ()
 
 
 def test_pieces_that_are_not_discarded_spell_the_output():

@@ -33,7 +33,7 @@ def match_lengths(max_ngram: int, min_ngram: int) -> range:
     return range(min_ngram, max_ngram + 1)
 
 
-class SuffixIndex:
+class NgramIndex:
     """A growing text with, for every n-gram in it, the positions that follow its occurrences.
 
     An n-gram is entered when the next token arrives, so the end of the text never finds itself.

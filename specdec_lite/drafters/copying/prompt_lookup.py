@@ -6,7 +6,7 @@ Source: Saxena 2023, prompt lookup decoding.
 from collections.abc import Sequence
 
 from specdec_lite.drafters.chain import ChainSession
-from specdec_lite.drafters.copying.matches import SuffixIndex, match_lengths
+from specdec_lite.drafters.copying.matches import NgramIndex, match_lengths
 from specdec_lite.drafters.copying.reference_lookup import ReferenceLookupDrafter
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
@@ -66,7 +66,7 @@ class PromptLookupSession(ChainSession):
 
     def __init__(self, drafter: PromptLookupDrafter):
         super().__init__(drafter.length)
-        self.text = SuffixIndex(drafter.orders)
+        self.text = NgramIndex(drafter.orders)
         self.latest = drafter.latest
         self.source = 0
 

@@ -6,7 +6,7 @@ Source: Yang et al. 2023 (LLMA).
 from collections.abc import Sequence
 
 from specdec_lite.drafters.chain import ChainSession
-from specdec_lite.drafters.copying.matches import SuffixIndex, match_lengths, token_ids
+from specdec_lite.drafters.copying.matches import NgramIndex, match_lengths, token_ids
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
@@ -38,7 +38,7 @@ class ReferenceLookupDrafter(Drafter):
     ):
         self.length = Length.of(gamma)
         self.orders = match_lengths(max_ngram, min_ngram)
-        self.references = [SuffixIndex(self.orders) for _ in references]
+        self.references = [NgramIndex(self.orders) for _ in references]
         for index, reference in zip(self.references, references):
             index.extend(token_ids("references", reference).tolist())
 

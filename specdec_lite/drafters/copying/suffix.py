@@ -4,7 +4,7 @@ Source: Oliaro et al. 2024, arXiv 2411.04975.
 """
 
 from specdec_lite import checks
-from specdec_lite.drafters.copying.matches import END, SuffixIndex, frequency_tree, token_ids
+from specdec_lite.drafters.copying.matches import END, NgramIndex, frequency_tree, token_ids
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
@@ -47,7 +47,7 @@ class SuffixDrafter(Drafter):
         self.factor = checks.number("factor", factor)
         self.least = checks.unit("least", least)
         self.width = checks.whole("width", width, 1)
-        self.memory = SuffixIndex(ORDERS)
+        self.memory = NgramIndex(ORDERS)
 
     def start(self, context: Context) -> "SuffixSession":
         return SuffixSession(self)
@@ -67,7 +67,7 @@ class SuffixSession(Session):
 
     def __init__(self, drafter: SuffixDrafter):
         self.drafter = drafter
-        self.text = SuffixIndex(ORDERS)
+        self.text = NgramIndex(ORDERS)
 
     def propose(self, context: Context) -> Proposal:
         self.text.catch_up(context)
@@ -75,7 +75,7 @@ class SuffixSession(Session):
         drafts = [self._draft(index, context.wanted - 1) for index in indexes]
         return Proposal(max(drafts, key=lambda draft: draft[1])[0])
 
-    def _draft(self, index: SuffixIndex, most: int) -> tuple[TokenTree, float]:
+    def _draft(self, index: NgramIndex, most: int) -> tuple[TokenTree, float]:
         """Return the draft from one index, and its expected number of accepted tokens."""
         drafter, text = self.drafter, self.text.text
         latest = index.find(text)[1][-LATEST:]

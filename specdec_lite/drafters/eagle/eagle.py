@@ -35,6 +35,7 @@ class EagleDrafter(Drafter):
     def __init__(self, target: CausalLM, head: FeatureHead, draft: Draft = 4):
         self.target = checks.model("target", target)
         self.head = checks.instance("head", head, FeatureHead)
+        # A head of another target may fit by its sizes alone: the file's fingerprint tells them apart.
         if head.size != target.hidden_size or int(head.ids[-1]) >= target.vocab_size:
             raise ValueError(
                 f"head is for states of size {head.size} and tokens up to {int(head.ids[-1])}: the"

@@ -103,6 +103,7 @@ class FeatureHead(DraftVocabulary):
     def body(self, target: CausalLM) -> CausalLM:
         """Return the block as a language model of one layer, which is fed states, not tokens."""
         width = self.block.qkv.in_features
+        # Built without memory: every weight is replaced by one of the head's or the target's.
         with torch.device("meta"):
             model = Transformer(replace(self.shape, hidden_size=width))
         model.embedding = target.backend.embedding
@@ -167,6 +168,7 @@ class WideBlock(Block):
         self.qkv = nn.Linear(2 * config.hidden_size, self.qkv.out_features, bias=False)
 
     def attention(self, x: Tensor, *args, **options) -> Tensor:
+        # Zeros on the left: the residual sum leaves the embedding's half as it is.
         return self.pad_left(super().attention(x, *args, **options))
 
     def mlp(self, x: Tensor) -> Tensor:
@@ -199,6 +201,7 @@ class Eagle3Head(FeatureHead):
         self.norm_before_residual = norm_before_residual
         self.before: nn.Module = nn.Identity()
         if norm_before_residual:
+            # Normed once before the block, so that the residual adds to the normed state.
             self.before, self.block.norm1.state = self.block.norm1.state, nn.Identity()
         self.fuse = nn.Linear(len(self.layers) * self.size, self.size, bias=False)
         self.norm = Tail(self.size, self.shape.norm_eps)

@@ -14,8 +14,8 @@ from specdec_lite.drafters.trees.expansion import (
 )
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 
@@ -51,6 +51,7 @@ class FedTree(TokenTree):
 
     def extended(self, above: Tensor) -> "FedTree":
         """Return the tree with a further level."""
+        # A new node sees what its parent sees, and itself. Parents are always in the newest level.
         count = len(above)
         newest = self.allowed[len(self) - self._depths.count(self.levels - 1) :]
         if not len(self):
@@ -106,6 +107,7 @@ class FeatureSession(ChainSession):
 
         Shapes: states [n, d].
         """
+        # The pair replaces the embedding: the block starts "after block 0" with these rows.
         rows = self.head.enter(self.target.embed(tokens), states)[None]
         self.passes += 1
         scores = self.body.score(
@@ -121,6 +123,8 @@ class FeatureSession(ChainSession):
         # After a prompt of one token no token has been scored yet, so there is no state to read.
         if context.scores is None:
             return NOTHING
+        # Entry i pairs the state of token i with token i + 1, so the cache is one shorter than the
+        # text. The target's own states replace the drafted ones of accepted tokens.
         fresh = len(context.tokens) - 1 - self.cache.length
         features = [context.scores.hidden[layer][0, -fresh:] for layer in self.head.layers]
         newest = upload(context.tokens[-fresh:], self.target.device)
@@ -129,6 +133,7 @@ class FeatureSession(ChainSession):
         self.states = states[-1:]
         self.fed = FedTree.empty(states.device)
         proposal = self._draft(context, first)
+        # Drafted entries were made with drafted states, so even accepted ones are made again.
         self.cache.crop(committed)
         return proposal
 

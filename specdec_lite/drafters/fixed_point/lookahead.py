@@ -7,8 +7,8 @@ from specdec_lite import checks
 from specdec_lite.drafters.fixed_point.window import window_tree
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
 

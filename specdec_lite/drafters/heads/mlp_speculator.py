@@ -16,8 +16,8 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context, Drafter, Limits
+from specdec_lite.transfer import upload
 
 
 class MlpSpeculatorDrafter(Drafter):

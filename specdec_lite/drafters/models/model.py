@@ -77,6 +77,8 @@ class ModelSession(ChainSession):
         self.root = len(context.tokens)
 
         def follow(token: Tensor | None) -> Tensor:
+            # The first pass of a round also feeds what the cache lacks: the token that the target
+            # added and, if all drafts were accepted, the last draft, which was never fed.
             fed = context.tokens[self.cache.length :] if token is None else token
             return self._score(fed).logits[0, -1]
 
@@ -84,6 +86,7 @@ class ModelSession(ChainSession):
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         super().observe(verdict, scores)
+        # Rejected drafts were fed: their keys follow a text that does not exist.
         self.cut(self.root + len(verdict.path))
 
     def cut(self, length: int) -> None:

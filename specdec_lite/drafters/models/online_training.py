@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.sampling import upload
+from specdec_lite.transfer import upload
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,8 @@ from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.heads.vocabulary import DraftVocabulary, OutputHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context
+from specdec_lite.transfer import upload
 
 
 class Correction(nn.Module):

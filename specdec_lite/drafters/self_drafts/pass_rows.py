@@ -14,8 +14,8 @@ from specdec_lite.drafters.self_drafts.lookahead_rows import LookaheadRows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.transfer import upload
 
 
 class PassDrafter(Drafter):

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import whole
-from specdec_lite.proposal import NOTHING, Proposal, one_hot, read
-from specdec_lite.sampling import Rng, draw_unread, upload
+from specdec_lite.proposal import NOTHING, Proposal, one_hot
+from specdec_lite.sampling import Rng, draw_unread
 from specdec_lite.speculation import Context
+from specdec_lite.transfer import download, upload
 from specdec_lite.tree import TokenTree
 
 Child = tuple[int, Tensor | None]
@@ -48,6 +49,7 @@ class TreeBuilder:
 
         Shapes: row [V].
         """
+        # Two draws of one token are one node, but stay two draws, each with its own row.
         node = self._numbers.setdefault((parent, token), len(self.tokens))
         if node == len(self.tokens):
             self.tokens.append(token)
@@ -127,16 +129,18 @@ def expand_ranked_tree(
     level, fed, logits = [-1], [-1], first
     for depth in range(min(ranks.levels, context.wanted - 1)):
         if depth:
-            inner = [place for place, node in enumerate(level) if ranks.children(node)]
-            above = [fed.index(ranks.parents[level[place]]) for place in inner]
-            fed = [level[place] for place in inner]
+            # A leaf's logits are needed by nobody, so only inner nodes are fed.
+            inner = [entry for entry, node in enumerate(level) if ranks.children(node)]
+            above = [fed.index(ranks.parents[level[entry]]) for entry in inner]
+            fed = [level[entry] for entry in inner]
             logits = score(
                 tokens[-1][upload(inner, first.device)], upload(above, first.device, torch.long)
             )
         level = [child for node in fed for child in ranks.children(node)]
         order += level
         if context.sampling.greedy:
-            parents = [place for place, node in enumerate(fed) for _ in ranks.children(node)]
+            # One topk serves all nodes of the level; each then takes the entry of its rank.
+            parents = [entry for entry, node in enumerate(fed) for _ in ranks.children(node)]
             wanted = ranks.tokens[level]
             best = logits.topk(min(logits.shape[-1], int(wanted.max()) + 1)).indices
             best = best if ids is None else ids[best]
@@ -213,6 +217,7 @@ def expand_confidence_tree(
     count = 0
     for level in range(min(sizes.levels, context.wanted - 1)):
         if level:
+            # Which nodes to expand is decided on the device: a read per level would wait for it.
             best = values[-1].sort(descending=True, stable=True).indices[: sizes.width]
             best = best.sort().values
             logits = score(tokens[-1][best], best // width)
@@ -220,11 +225,12 @@ def expand_confidence_tree(
         top = logits.log_softmax(-1).topk(width)
         tokens.append((top.indices if ids is None else ids[top.indices]).flatten())
         parents.append(fed[:, None].expand(-1, width).flatten())
+        # log q may round to just above 0. A child that outranks its parent would not form a tree.
         values.append((value[:, None] + top.values.double().clamp(max=0)).flatten())
         count += len(tokens[-1])
     if not count:
         return NOTHING, []
-    host = read(tokens=torch.cat(tokens), parents=torch.cat(parents), values=torch.cat(values))
+    host = download(tokens=torch.cat(tokens), parents=torch.cat(parents), values=torch.cat(values))
     grown = TokenTree(list(map(int, host["tokens"])), list(map(int, host["parents"])))
     ranked = sorted(range(count), key=lambda node: -host["values"][node])
     tree, nodes = grown.prune(ranked[: sizes.nodes])
@@ -277,7 +283,7 @@ class Siblings:
         families = [family for family in drawn if family is not None]
         if not families:
             return [[] for _ in drawn]
-        host = read(
+        host = download(
             tokens=torch.cat([family.tokens for family in families]),
             masses=torch.cat([family.masses for family in families]),
         )
@@ -299,6 +305,7 @@ def without_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     tokens, masses, rows = [], [], []
     rest = row
     for _ in range(count):
+        # Each sibling's row is the one it was drawn from: without its elder siblings, renormalized.
         masses.append(rest.sum(-1, keepdim=True))
         rows.append(rest / masses[-1])
         tokens.append(draw_unread(rng, rows[-1]))
@@ -327,6 +334,7 @@ def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> Family:
     Shapes: row [V].
     """
     best = row.topk(min(count - 1, len(row)))
+    # The drawn sibling comes first in order, but from what the chosen ones leave.
     drawn = without_replacement.draw(row.index_fill(-1, best.indices, 0), 1, rng)
     return Family(
         torch.cat((drawn.tokens, best.indices)),
@@ -342,6 +350,8 @@ def merge(drafts: Sequence[Proposal]) -> tuple[Proposal, list[tuple[int, ...]]]:
     drafts, except that chosen tokens come last: tested first, they would lower the acceptance of
     drawn tokens. Source: Miao et al. 2024.
     """
+    # The sort is stable, and no drawn sibling moves past another: their order is part of the
+    # distribution.
     order = sorted(range(len(drafts)), key=lambda i: drafts[i].probs is None)
     tree, sorted_maps = TokenTree.merge([drafts[i].tree for i in order])
     maps = [new for _, new in sorted(zip(order, sorted_maps))]

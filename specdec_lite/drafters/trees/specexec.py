@@ -8,8 +8,9 @@ import torch
 from specdec_lite import checks
 from specdec_lite.drafters.trees.tree_session import ModelTreeDrafter, ModelTreeSession
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal, read
+from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Limits
+from specdec_lite.transfer import download
 from specdec_lite.tree import TokenTree
 
 DECAY = math.log(0.95)
@@ -68,12 +69,13 @@ class SpecExecSession(ModelTreeSession):
             first = len(tokens)
             log_q = (torch.stack(rows) / temperature).log_softmax(-1)
             best = log_q.topk(min(drafter.width, log_q.shape[-1]))
-            host = read(tokens=best.indices.flatten(), values=best.values.flatten())
+            host = download(tokens=best.indices.flatten(), values=best.values.flatten())
             above = [parent for parent in frontier for _ in range(best.values.shape[-1])]
             for parent, token, value in zip(above, host["tokens"], host["values"]):
                 tokens.append(int(token))
                 parents.append(parent)
                 scores.append((scores[parent] if parent >= 0 else 0.0) + value + DECAY)
+            # Scores only fall along a path: once no new node is among the best, none will be.
             fresh = range(first, len(tokens))
             # Among equal scores the older node wins, so no child is kept without its parent.
             best_nodes = set(nsmallest(drafter.nodes, range(len(tokens)), lambda n: -scores[n]))

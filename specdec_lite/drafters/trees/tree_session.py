@@ -59,6 +59,7 @@ class ModelTreeSession(Session):
     ) -> Tensor:
         """Feed tokens [n] and return logits [n, V], or [1, V] if only the last row is needed."""
         self.passes += 1
+        # A padded target may have a token that the draft lacks: its last token is fed instead.
         tokens = tokens.clamp(max=self.model.vocab_size - 1)
         return self.model.score(tokens, self.cache, *tree, last=last, cached=cached).logits[0]  # pyright: ignore[reportArgumentType]
 
@@ -72,7 +73,7 @@ class ModelTreeSession(Session):
 
         A model that scores a tree path by path cannot continue one: it is fed the whole tree.
         """
-        stored = len(tree) - len(nodes)
+        stored = len(tree) - len(nodes)  # the other nodes are in the cache since earlier levels
         if stored and getattr(self.model.backend, "by_path", False):
             self.cache.crop(self.root - 1)
             fed = fed_tokens(self.model, context, Proposal(tree))
@@ -82,6 +83,7 @@ class ModelTreeSession(Session):
         return [fit(row, context.vocab_size) for row in logits]
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
+        # Keep the keys of the accepted path; number 0 is the root, which the last pass fed too.
         if self.cache.length > self.root:
             path = [self.fed[node] + 1 for node in verdict.path if node in self.fed]
             self.cache.keep((0, *path))
