@@ -1,4 +1,4 @@
-"""Copies between the host and a device. An upload waits for nothing; a download waits for the device.
+"""Copies between the host and a device. Only a download makes the host wait for the device.
 
 A round therefore gathers what the host must know and downloads it once.
 """

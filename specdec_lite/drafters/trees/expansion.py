@@ -129,7 +129,7 @@ def expand_ranked_tree(
     level, fed, logits = [-1], [-1], first
     for depth in range(min(ranks.levels, context.wanted - 1)):
         if depth:
-            # A leaf's logits are needed by nobody, so only inner nodes are fed.
+            # Only inner nodes are fed: no child is drawn from a leaf's logits.
             inner = [entry for entry, node in enumerate(level) if ranks.children(node)]
             above = [fed.index(ranks.parents[level[entry]]) for entry in inner]
             fed = [level[entry] for entry in inner]
