@@ -345,10 +345,14 @@ def blocks(options: dict) -> dict[str, str]:
         engine: f"{name} {'build ' if engine == 'llama.cpp' else ''}{options['engines'][engine]['version']}"
         for engine, name in ENGINES.items()
     }
+    ran_in = recordings.load("engines").data["versions"]
     return {
         "engine-methods": table(options, METHODS, {"": "method", **versions}),
         "engine-settings": table(options, SETTINGS, {"": "purpose", **versions}),
         "engine-date": options["date"],
+        "engine-ran": ", ".join(
+            f"{ENGINES[name]} {ran_in[name]}" for name in ("vllm", "transformers")
+        ),
     }
 
 
