@@ -8,7 +8,7 @@ SCRIPTS := 'specdec_book/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchm
 PORT ?= 8000
 # One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
 WORKERS ?= logical
-PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
+PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal --maxfail 20
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
 	tests/acceptance tests/test_decoding.py tests/test_invariants.py tests/gpu/test_plan.py
