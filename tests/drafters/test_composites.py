@@ -1,6 +1,6 @@
 """Every composite around every drafter of the registry, alone and two levels deep.
 
-Each stands beside an arm that sometimes wins, so that its session is asked for drafts on which it
+Each runs beside an arm that sometimes wins, so that its session is asked for drafts on which it
 hears no verdict. A combination either decodes the target's own text or is refused before a model
 runs.
 """
@@ -34,7 +34,7 @@ SAMPLE = [
     "a cascade over prompt lookup",
     "Lookahead, a tree",
 ]
-"""The drafters that stand inside two composites, and in the quick tests."""
+"""The drafters inside two composites, and inside one in `make test`."""
 TARGET = native()
 REASONS = "tree|same_noise|native|hidden states|noise|model without|chain"
 """What a refusal names."""
