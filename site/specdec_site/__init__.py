@@ -1,13 +1,13 @@
 """The Sphinx extension of the published book: what Jupyter Book does not do itself.
 
-One module for each concern. While pages are read: `outdated_chapters` decides which chapters must
-run again, `outputs` renders figures and interactives, `tables` turns a figure's data into a table,
-`boxes` turns block quotes into boxes, `numbering` puts chapter numbers before titles,
-`bibliography_style` labels the bibliography, `execution_times` records when chapters ran. `deferred`
-adds directives whose content is known only after all pages are read: `maps` draws the maps of the
-start page, `lossless_tables` shows what the tests found lossless, `board_table` the best method for
-each kind of text, `library` lists the files to read, `live_speed` shows the recorded races of the
-live page.
+One module for each concern. Before pages are read, `execution` runs the chapters whose
+`chapter_inputs` changed. While pages are read, `outputs` renders figures and interactives, `tables`
+turns a figure's data into a table, `boxes` turns block quotes into boxes, `numbering` puts chapter
+numbers before titles, `bibliography_style` labels the bibliography, `execution_times` records when
+chapters ran. `deferred` adds directives whose content is known only after all pages are read: `maps`
+draws the maps of the start page, `lossless_tables` shows what the tests found lossless,
+`board_table` the best method for each kind of text, `library` lists the files to read, `live_speed`
+shows the recorded races of the live page.
 On finished pages: `assets` and `live` write scripts beside them, `repair_html` repairs the theme's
 HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
 `bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
@@ -22,6 +22,7 @@ from . import (
     board_table,
     boxes,
     deferred,
+    execution,
     execution_times,
     icons,
     launch,
@@ -30,7 +31,6 @@ from . import (
     lossless_tables,
     maps,
     numbering,
-    outdated_chapters,
     outputs,
     repair_html,
 )
@@ -43,7 +43,7 @@ def setup(app: Sphinx) -> dict:
         outputs,
         boxes,
         bibliography_style,
-        outdated_chapters,
+        execution,
         deferred,
         execution_times,
         maps,

@@ -1,24 +1,23 @@
-"""Find the chapters that must run again after a change of the library, weights or recordings.
+"""What a chapter reads: its modules of the library, weights, recordings, drawings and versions.
 
-Sphinx itself notices only a changed notebook. A chapter runs again if a module that its code
-imports, directly or through other modules, is newer than its built page. If a name cannot be
-resolved to a module, a change of any module counts. Chapters read weights and recordings as files,
-so any newer file makes all chapters run again.
+A chapter runs again if its fingerprint has changed. It covers the modules that the chapter's code
+imports, directly or through other modules. If a name cannot be resolved to a module, it covers all
+modules. Chapters read weights, recordings and drawings as files, so it covers all of them.
 """
 
 import ast
+import hashlib
 import json
-import os
+import platform
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
 
-from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
-
 PACKAGES = ("specdec_lite", "specdec_book")
-DATA = ("specdec_lite/weights/**/*", "results/**/*.json")
+DATA = ("specdec_lite/weights/**/*", "results/**/*.json", "specdec_book/viz/static/drawings/*")
+SOFTWARE = ("torch", "transformers", "numpy", "plotly", "ipykernel")
 COMMAND = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)  # such as %pip
 
 
@@ -99,50 +98,35 @@ def code_cells(notebook: Path) -> list[str]:
     ]
 
 
-def outdated(root: Path, chapters: dict[str, Path]) -> list[str]:
-    """Return the chapters whose built page is older than something that they read."""
-    library = Library(root)
-    data = {path for pattern in DATA for path in root.glob(pattern) if path.is_file()}
+class Inputs:
+    """What the chapters of a repository read, as it is now."""
 
-    def newest(chapter: str) -> float:
-        files = library.needed(code_cells(root / f"{chapter}.ipynb")) | data
-        return max((file.stat().st_mtime for file in files), default=0.0)
+    def __init__(self, root: Path):
+        """Find the files.
 
-    return [
-        chapter
-        for chapter, built in chapters.items()
-        if built.exists() and built.stat().st_mtime < newest(chapter)
-    ]
+        Args:
+            root: folder of the repository.
+        """
+        self.root = root
+        self.library = Library(root)
+        self.digest = cache(lambda file: hashlib.sha256(file.read_bytes()).hexdigest())
 
+    @cached_property
+    def common(self) -> list[str]:
+        """Versions, and the digests of the files that every chapter may read."""
+        files = {path for pattern in DATA for path in self.root.glob(pattern) if path.is_file()}
+        versions = [f"{name} {version(name)}" for name in SOFTWARE]
+        return [f"python {platform.python_version()}", *versions, *self.lines(files)]
 
-def outdated_pages(
-    app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set
-) -> list[str]:
-    """Return the chapters that Sphinx must read again, beside those that it found itself."""
-    chapters = {
-        name: Path(app.doctreedir) / f"{name}.doctree"
-        for name in env.found_docs
-        if name.startswith("notebooks/")
-    }
-    return outdated(Path(app.srcdir), chapters)
+    def lines(self, files: Iterable[Path]) -> list[str]:
+        """Return one line per file: its path and its digest."""
+        return [f"{file.relative_to(self.root)} {self.digest(file)}" for file in sorted(files)]
 
+    def fingerprint(self, chapter: Path) -> str:
+        """Return a digest of everything that a chapter reads; its own code is not included.
 
-def skip_execution_for_links(app: Sphinx) -> None:
-    """Execute no chapter in a build that only checks links."""
-    if app.builder.name == "linkcheck":
-        app.config.nb_execution_mode = "off"
-
-
-def execute_only_some(app: Sphinx) -> None:
-    """Execute no chapter but those in SPECDEC_CHAPTERS, as `make test` does; all if it is unset."""
-    if names := os.environ.get("SPECDEC_CHAPTERS", "").split():
-        chapters = Path(app.srcdir).glob("notebooks/*.ipynb")
-        excluded = [f"notebooks/{path.name}" for path in chapters if path.stem not in names]
-        app.config.nb_execution_excludepatterns = excluded
-
-
-def register(app: Sphinx) -> None:
-    """Connect the hooks to a Sphinx application."""
-    app.connect("builder-inited", skip_execution_for_links, priority=100)
-    app.connect("builder-inited", execute_only_some, priority=100)
-    app.connect("env-get-outdated", outdated_pages)
+        Args:
+            chapter: file of the notebook.
+        """
+        modules = self.library.needed(code_cells(chapter))
+        return hashlib.sha256("\n".join([*self.common, *self.lines(modules)]).encode()).hexdigest()

@@ -1,0 +1,293 @@
+"""Execute the chapters before Sphinx reads them, two at a time, and keep every result.
+
+nbclient runs a chapter, and jupyter-cache stores what succeeded. A stored chapter runs again only
+if its code changed or something that it reads (`chapter_inputs`). A chapter that fails keeps its
+outputs up to the failure and says so at its top, no other page is affected, and the build's exit
+status is 1. The time allowed is CPU time of the chapter's own processes, so a busy machine takes
+longer but stops no chapter.
+"""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+from docutils import nodes
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+from myst_nb.sphinx_ import NbMetadataCollector
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+import specdec_lite  # noqa: F401  (bounds the spin of OpenMP's threads, also in the kernels)
+
+from .chapter_inputs import Inputs
+
+LOGGER = logging.getLogger(__name__)
+PROCESSES = min(2, os.cpu_count() or 1)
+IDLE = 300.0
+"""Seconds without a second of CPU time after which a chapter is stopped, since it waits forever."""
+FAILED = "This chapter did not finish when this copy of the book was built, so results are missing:"
+STORED = 100
+"""Results to keep; older ones, of chapters whose code changed since, are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a chapter.
+
+    Attributes:
+        notebook: The chapter with its outputs.
+        finished: End of the execution, in seconds since 1970.
+        seconds: Its duration.
+        failure: What went wrong, in one line; empty if nothing did.
+    """
+
+    notebook: NotebookNode
+    finished: float
+    seconds: float
+    failure: str = ""
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process and of its children, including children that ended."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        return sum(sum(each.cpu_times()[:4]) for each in family)
+    return 0.0
+
+
+def kill(pid: int) -> None:
+    """End a process and its children."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in [*process.children(recursive=True), process]:
+            with suppress(psutil.Error):
+                each.kill()
+
+
+class Guard:
+    """A thread that stops a kernel which uses too much CPU time or none, or if the build stops."""
+
+    def __init__(self, client: NotebookClient, limit: float, stop: threading.Event):
+        self.client, self.limit, self.stop = client, limit, stop
+        self.reason = ""
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def __enter__(self) -> "Guard":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def watch(self) -> None:
+        """Look at the kernel's CPU time every half second."""
+        used, since = 0.0, time.monotonic()
+        while not self.ended.wait(0.5):
+            pid = getattr(getattr(self.client.km, "provisioner", None), "pid", None)
+            if not pid:
+                continue
+            now = cpu_seconds(pid)
+            if now > used + 1:
+                used, since = now, time.monotonic()
+            if now > self.limit:
+                self.reason = (
+                    f"it used more than the {self.limit:g} s of CPU time that it is allowed"
+                )
+            elif time.monotonic() - since > IDLE:
+                self.reason = f"it waited for {IDLE:g} s without computing"
+            elif self.stop.is_set():
+                self.reason = "the build was interrupted"
+            if self.reason:
+                return kill(pid)
+
+
+def execute(path: Path, limit: float, stop: threading.Event) -> Run:
+    """Execute a notebook in a kernel of its own.
+
+    Args:
+        path: File of the notebook, in whose folder it runs.
+        limit: CPU seconds that it may use.
+        stop: Stops the kernel when it is set.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    cells: list[int] = []
+    client = NotebookClient(
+        notebook,
+        resources={"metadata": {"path": str(path.parent)}},
+        on_cell_execute=lambda cell, cell_index: cells.append(cell_index),
+        extra_arguments=["--log-level=ERROR"],
+        record_timing=False,  # the store compares the cells' metadata
+        startup_timeout=600,  # a busy machine is slow
+        iopub_timeout=60,
+    )
+    start, failure = time.monotonic(), ""
+    with Guard(client, limit, stop) as guard:
+        try:
+            client.execute()
+        except CellExecutionError as error:
+            failure = f"{error.ename}: {error.evalue}"
+        except Exception as error:  # a kernel that cannot start or dies is a failure of its chapter
+            failure = guard.reason or f"{type(error).__name__}: {error}"
+    if failure:
+        reached = notebook.cells[: max(cells, default=-1) + 1]
+        number = sum(cell.cell_type == "code" for cell in reached)
+        failure = f"{' '.join(failure.split())} (code cell {number})"
+    return Run(notebook, time.time(), time.monotonic() - start, failure)
+
+
+class Execution:
+    """The chapters of one build: which must run, their results, and what Sphinx reads of them."""
+
+    def __init__(self, app: Sphinx):
+        self.app = app
+        self.unstored: dict[str, Run] = {}
+        """Results of this build that failed, or for which the disk has no space."""
+        self.read: dict[str, Run] = {}
+        """Results that Sphinx is reading."""
+
+    def start(self, app: Sphinx) -> None:
+        """Open the store; a build that only checks links executes nothing."""
+        self.skip = app.builder.name == "linkcheck"
+        folder = app.config.nb_execution_cache_path or Path(app.outdir).parent / ".jupyter_cache"
+        self.cache = get_cache(str(folder))
+        self.inputs = Inputs(Path(app.srcdir))
+
+    def path(self, chapter: str) -> Path:
+        """Return the file of a chapter."""
+        return Path(self.app.env.doc2path(chapter))
+
+    def stored(self, chapter: str) -> Run | None:
+        """Return the stored result of a chapter; None if there is none for its present inputs."""
+        notebook = nbformat.read(self.path(chapter), as_version=4)
+        try:
+            data = self.cache.match_cache_notebook(notebook).data
+            if data["inputs"] != self.inputs.fingerprint(self.path(chapter)):
+                return None
+            _, merged = self.cache.merge_match_into_notebook(notebook, cell_meta=())
+        except (KeyError, ValueError):  # absent, or cut short by an interruption
+            return None
+        return Run(merged, data["finished"], data["seconds"])
+
+    def store(self, chapter: str, run: Run) -> None:
+        """Store a result."""
+        inputs = self.inputs.fingerprint(self.path(chapter))
+        data = {"inputs": inputs, "finished": run.finished, "seconds": run.seconds}
+        bundle = CacheBundleIn(run.notebook, str(self.path(chapter)), data=data)
+        self.cache.change_cache_limit(STORED)
+        self.cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+    def execute_outdated(
+        self, app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set
+    ) -> list[str]:
+        """Execute the chapters that need it; return those whose result Sphinx has not read yet."""
+        if self.skip:
+            return []
+        chapters = [name for name in sorted(env.found_docs) if self.path(name).suffix == ".ipynb"]
+        runs = {name: self.stored(name) for name in chapters}
+        self.execute_all([name for name, run in runs.items() if run is None])
+        return [name for name, run in runs.items() if run is None or self.newer(name, run)]
+
+    def newer(self, chapter: str, run: Run) -> bool:
+        """Return whether a result is newer than what Sphinx has read of the chapter."""
+        doctree = Path(self.app.doctreedir) / f"{chapter}.doctree"
+        return doctree.exists() and doctree.stat().st_mtime < run.finished
+
+    def execute_all(self, chapters: list[str]) -> None:
+        """Execute chapters, and report each start and end with the number of those left."""
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the kernels
+        limit, left, stop = (
+            float(self.app.config.nb_execution_timeout),
+            len(chapters),
+            threading.Event(),
+        )
+        if chapters:
+            LOGGER.info("\nexecuting %d chapters, %d at a time", left, PROCESSES)
+
+        def run(chapter: str) -> Run:
+            LOGGER.info("  executing %s", chapter)
+            return execute(self.path(chapter), limit, stop)
+
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            pending = {pool.submit(run, chapter): chapter for chapter in chapters}
+            try:
+                for future in as_completed(pending):
+                    left -= 1
+                    self.finish(pending[future], future.result(), left)
+            except BaseException:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def finish(self, chapter: str, run: Run, left: int) -> None:
+        """Report the end of an execution, and store its result."""
+        if run.failure:
+            self.unstored[chapter] = run
+            LOGGER.warning("the chapter failed: %s", run.failure, location=chapter, type="exec")
+        else:
+            try:
+                self.store(chapter, run)
+            except OSError as error:
+                self.unstored[chapter] = run
+                LOGGER.warning("cannot store its result: %s", error, location=chapter, type="exec")
+        LOGGER.info("  %s took %.0f s; %d chapters left", chapter, run.seconds, left)
+
+    def insert_outputs(self, app: Sphinx, chapter: str, source: list[str]) -> None:
+        """Give Sphinx the executed chapter in place of its file."""
+        run = None if self.skip or self.path(chapter).suffix != ".ipynb" else self.run(chapter)
+        if run:
+            self.read[chapter] = run
+            source[0] = nbformat.writes(run.notebook)
+
+    def run(self, chapter: str) -> Run | None:
+        """Return the result of a chapter in this build."""
+        return self.unstored.get(chapter) or self.stored(chapter)
+
+    def record(self, app: Sphinx, doctree: nodes.document) -> None:
+        """Hand the facts of an execution to myst-nb; begin a failed chapter with what went wrong."""
+        if app.env.docname not in self.read:
+            return
+        run = self.read.pop(app.env.docname)
+        data = {
+            "mtime": run.finished,
+            "runtime": run.seconds,
+            "method": "cache",
+            "succeeded": not run.failure,
+            "error": run.failure or None,
+            "traceback": None,
+        }
+        NbMetadataCollector.set_exec_data(app.env, app.env.docname, data)
+        if run.failure:
+            note = nodes.error("", nodes.paragraph(text=f"{FAILED} {run.failure}."))
+            next(doctree.findall(nodes.section)).insert(1, note)
+
+    def finish_build(self, app: Sphinx, error: Exception | None) -> None:
+        """Make the exit status 1 if a chapter failed, and name it again."""
+        failed = {name: run for name, run in self.unstored.items() if run.failure}
+        for name, run in failed.items():
+            LOGGER.info("%s failed: %s", name, run.failure, color="red")
+        if failed:
+            app.statuscode = 1
+
+
+def register(app: Sphinx) -> None:
+    """Connect the execution to a Sphinx application."""
+    execution = Execution(app)
+    app.connect("builder-inited", execution.start)
+    app.connect("env-get-outdated", execution.execute_outdated)
+    app.connect("source-read", execution.insert_outputs)
+    app.connect("doctree-read", execution.record, priority=600)
+    app.connect("build-finished", execution.finish_build)

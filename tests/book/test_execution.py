@@ -1,0 +1,147 @@
+"""The build of a toy book: a good chapter, one that fails and one that takes too long."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from specdec_site import execution
+
+SITE = Path(execution.__file__).resolve().parents[1]
+CONF = """
+extensions = ["myst_nb", "toy"]
+nb_execution_mode = "off"
+exclude_patterns = ["_build"]
+nb_execution_timeout = 4
+"""
+TOY = """
+from specdec_site import execution, execution_times
+def setup(app):
+    execution.register(app)
+"""
+COUNTED = "print('sum', 20 + 3)\nprint('ran', file=open('good.txt', 'a'))"
+CHAPTERS = {
+    "good": (COUNTED, "print('second', 2)"),
+    "fails": ("print('before')", "1 / 0", "print('after')"),
+    "slow": ("print('before')", "while True: pass"),
+}
+
+
+def write(folder: Path, name: str, *cells: str) -> Path:
+    """Write a chapter."""
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_markdown_cell(f"# {name}"), *map(nbformat.v4.new_code_cell, cells)]
+    )
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+    path = folder / f"{name}.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    """The folder of the toy book."""
+    (tmp_path / "conf.py").write_text(CONF)
+    (tmp_path / "toy.py").write_text(TOY)
+    (tmp_path / "index.md").write_text(
+        "# Book\n\n```{toctree}\n" + "\n".join(CHAPTERS) + "\n```\n", encoding="utf-8"
+    )
+    for name, cells in CHAPTERS.items():
+        write(tmp_path, name, *cells)
+    return tmp_path
+
+
+def build(toy: Path) -> tuple[int, str]:
+    """Build the toy book; return the exit status and what the build printed."""
+    process = subprocess.run(
+        [sys.executable, "-m", "sphinx", ".", "_build/html"],
+        cwd=toy,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(toy), str(SITE), str(SITE.parent)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return process.returncode, process.stdout
+
+
+def article(toy: Path, name: str) -> BeautifulSoup:
+    """Return the body of a built page."""
+    html = (toy / "_build" / "html" / f"{name}.html").read_text("utf-8")
+    return BeautifulSoup(html, "html.parser").select_one("[role=main]")
+
+
+def runs(toy: Path) -> int:
+    """Return how often the good chapter was executed."""
+    return (toy / "good.txt").read_text().count("ran")
+
+
+@pytest.mark.slow
+def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
+    status, output = build(toy)
+    assert status == 1, output
+    assert "executing 3 chapters" in output and "0 chapters left" in output
+    assert "sum 23" in article(toy, "good").text and not article(toy, "good").select(".error")
+    for name, reason in (("fails", "ZeroDivisionError"), ("slow", "4 s of CPU time")):
+        page = article(toy, name)
+        (note,) = page.select(".admonition.error")
+        assert note.find_previous("h1") and not note.find_previous(class_="cell")
+        assert reason in note.text and "code cell 2" in note.text
+        assert "before" in page.text and f"{name}: WARNING" in output.replace(".ipynb", "")
+    assert article(toy, "fails").select(".output.traceback, .highlight-ipythontb")
+
+    status, output = build(toy)
+    assert status == 1 and runs(toy) == 1 and "executing 2 chapters" in output
+
+    write(toy, "fails", "print('repaired')")
+    write(toy, "slow", "print('quick')")
+    status, output = build(toy)
+    assert status == 0 and runs(toy) == 1, output
+    assert "repaired" in article(toy, "fails").text and not article(toy, "fails").select(".error")
+
+    status, output = build(toy)
+    assert status == 0 and "executing" not in output
+
+    (toy / "results" / "speed").mkdir(parents=True)
+    (toy / "results" / "speed" / "machine.json").write_text("{}")
+    status, output = build(toy)
+    assert status == 0 and runs(toy) == 2 and "executing 3 chapters" in output
+
+
+def test_a_chapter_that_waits_forever_is_stopped(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(execution, "IDLE", 3)
+    path = write(tmp_path, "waits", "import time; time.sleep(1000)")
+    run = execution.execute(path, 600, threading.Event())
+    assert "without computing" in run.failure and "code cell 1" in run.failure
+
+
+def test_an_interruption_ends_the_kernel(tmp_path: Path):
+    stop = threading.Event()
+    threading.Timer(2, stop.set).start()
+    run = execution.execute(write(tmp_path, "waits", "import time; time.sleep(1000)"), 600, stop)
+    assert "interrupted" in run.failure and run.seconds < 500
+
+
+COUNTING = """
+import subprocess, sys, time
+subprocess.run([sys.executable, "-c", "for _ in range(2 * 10**7): pass"])
+time.sleep(1000)
+"""
+
+
+def test_cpu_time_counts_children_and_not_waiting():
+    process = subprocess.Popen([sys.executable, "-c", COUNTING])
+    try:
+        deadline = time.monotonic() + 300
+        while execution.cpu_seconds(process.pid) < 0.3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert execution.cpu_seconds(process.pid) >= 0.3
+    finally:
+        execution.kill(process.pid)
+        process.wait()
+    assert execution.cpu_seconds(process.pid) == 0
