@@ -17,6 +17,9 @@ QUICK := not weekly and not (slow or registry or matrix)
 # The book of make test: every page, and these chapters executed.
 SAMPLE := _build/sample
 CHAPTERS := 01_autoregressive 05_draft_then_verify 08_model_free
+# Byte code is written for what is imported only, and not beside the sources.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+unexport PYTHONDONTWRITEBYTECODE
 # OpenMP's idle threads stop spinning after a moment (specdec_lite/__init__.py says why), unless you have set how they wait.
 ifeq ($(OMP_WAIT_POLICY)$(GOMP_SPINCOUNT)$(KMP_BLOCKTIME),)
 export GOMP_SPINCOUNT := 5000
@@ -44,9 +47,9 @@ help:
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "installing what requirements.txt names (some minutes the first time)"
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
@@ -63,8 +66,8 @@ LINTERS := $(VENV)/.installed node_modules/.installed
 SETUP := $(LINTERS) $(VENV)/.smollm2
 
 book: $(SETUP)
-	$(NICE) $(BIN)/jupyter-book build . -n --keep-going
-	@echo "Open file://$(CURDIR)/$(BOOK)/index.html"
+	@$(NICE) $(BIN)/jupyter-book build . -n --keep-going; status=$$?; \
+		echo "Open file://$(CURDIR)/$(BOOK)/index.html"; exit $$status
 
 format: $(LINTERS)
 	$(BIN)/ruff check --fix .

@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "sparse-cache-speed": "self_drafts:SparseCacheSpeed",
     "proposal-times": "drafting:ProposalTimes",
     "version-speed": "versions:VersionSpeed",
+    "busy-machine": "busy_machine:BusyMachine",
     "engines": "engines:Engines",
     "live-page": "live:LivePage",
     "live-smollm2": "live:LiveSmolLM2",

@@ -15,6 +15,7 @@ ACCESSORS = {
     r"\.speeds\(\)": "speed",
     r"\bRace\.load\(": "race",
     r"\b(Round|Stepper)\.load\(": "rounds",
+    r"\{busy-machine\}": "busy-machine",
     r"\{promise-(?!mutation)": "losslessness",
     r"\{promise-mutation": "mutation-testing",
 }

@@ -108,6 +108,14 @@ GPU_STEPS = {
 }
 """The steps of a GPU's recording; one that failed or was skipped says why instead."""
 SCHEMAS = {
+    "busy-machine": fields(
+        "programs cores texts",
+        settings=each({"type": "object"}),
+        load_averages=each(rows(NUMBER)),
+        rows=rows(
+            fields("tokens threads", model=TEXT, setting=TEXT, load=TEXT, seconds=rows(NUMBER))
+        ),
+    ),
     "estimator": fields(
         "spread error",
         engine=fields(FITTED + " experts"),

@@ -6,7 +6,8 @@ turns a figure's data into a table, `boxes` turns block quotes into boxes, `numb
 numbers before titles, `bibliography_style` labels the bibliography, `execution_times` records when
 chapters ran. `deferred` adds directives whose content is known only after all pages are read: `maps`
 draws the maps of the start page, `lossless_tables` shows what the tests found lossless,
-`board_table` the best method for each kind of text, `library` lists the files to read, `live_speed`
+`board_table` the best method for each kind of text, `busy_machine` the effect of other programs on
+a measurement, `library` lists the files to read, `live_speed`
 shows the recorded races of the live page.
 On finished pages: `assets` and `live` write scripts beside them, `repair_html` repairs the theme's
 HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
@@ -21,6 +22,7 @@ from . import (
     bibliography_style,
     board_table,
     boxes,
+    busy_machine,
     deferred,
     execution,
     execution_times,
@@ -49,6 +51,7 @@ def setup(app: Sphinx) -> dict:
         maps,
         lossless_tables,
         board_table,
+        busy_machine,
         library,
         live_speed,
         launch,

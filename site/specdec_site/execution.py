@@ -215,7 +215,7 @@ class Execution:
             threading.Event(),
         )
         if chapters:
-            LOGGER.info("\nexecuting %d chapters, %d at a time", left, PROCESSES)
+            LOGGER.info("\nchapters to execute: %d, %d at a time", left, PROCESSES)
 
         def run(chapter: str) -> Run:
             LOGGER.info("  executing %s", chapter)
@@ -243,7 +243,7 @@ class Execution:
             except OSError as error:
                 self.unstored[chapter] = run
                 LOGGER.warning("cannot store its result: %s", error, location=chapter, type="exec")
-        LOGGER.info("  %s took %.0f s; %d chapters left", chapter, run.seconds, left)
+        LOGGER.info("  %s took %.0f s; chapters left: %d", chapter, run.seconds, left)
 
     def insert_outputs(self, app: Sphinx, chapter: str, source: list[str]) -> None:
         """Give Sphinx the executed chapter in place of its file."""
