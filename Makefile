@@ -45,21 +45,25 @@ help:
 	@echo "make bench-gpu  measure a GPU in nine minutes: passes of real shapes, drafts, experts, rounds; python -m specdec_lite gpu takes five"
 	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
 
+# An interrupted or failed step has no stamp file, so the next run repeats it; what was downloaded is kept.
+AGAIN := { echo "Set-up stopped; the lines above say why (no network? less than 4 GB free?). Run the same command again to go on."; exit 1; }
+
 $(VENV)/.installed: requirements.txt pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "Python 3.11 or newer is needed, and $(PYTHON) was not found; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || $(AGAIN)
 	@echo "installing what requirements.txt names (some minutes the first time)"
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt || $(AGAIN)
+	@$(BIN)/python -m pip install --quiet --no-deps --editable . || $(AGAIN)
 	@touch $@
 
 node_modules/.installed: package.json package-lock.json
 	@command -v npm > /dev/null || site/install_debian.sh nodejs npm || { echo "npm is needed: install Node.js 18 or newer, then run this again"; exit 1; }
-	npm ci --no-audit --no-fund --loglevel=error
+	@npm ci --no-audit --no-fund --loglevel=error || $(AGAIN)
 	@touch $@
 
 $(VENV)/.smollm2: $(VENV)/.installed
-	$(BIN)/python -c "import specdec_lite; specdec_lite.load_smollm2('cpu')"
+	@$(BIN)/python -c 'import sys; sys.excepthook = lambda kind, error, trace: print(error); import specdec_lite; specdec_lite.load_smollm2("cpu")' || $(AGAIN)
 	@touch $@
 
 LINTERS := $(VENV)/.installed node_modules/.installed
