@@ -36,6 +36,8 @@ LOGGER = logging.getLogger(__name__)
 PROCESSES = min(2, os.cpu_count() or 1)
 IDLE = 300.0
 """Seconds without a second of CPU time after which a chapter is stopped, since it waits forever."""
+ONLY = "SPECDEC_CHAPTERS"
+"""The variable with which `make test` names the chapters to execute; all if it is unset."""
 FAILED = "This chapter did not finish when this copy of the book was built, so results are missing:"
 STORED = 100
 """Results to keep; older ones, of chapters whose code changed since, are deleted."""
@@ -162,7 +164,7 @@ class Execution:
     def start(self, app: Sphinx) -> None:
         """Open the store; a build that only checks links executes nothing."""
         self.skip = app.builder.name == "linkcheck"
-        folder = app.config.nb_execution_cache_path or Path(app.outdir).parent / ".jupyter_cache"
+        folder = app.config.nb_execution_cache_path or Path(app.srcdir, "_build", ".jupyter_cache")
         self.cache = get_cache(str(folder))
         self.inputs = Inputs(Path(app.srcdir))
 
@@ -198,8 +200,10 @@ class Execution:
             return []
         chapters = [name for name in sorted(env.found_docs) if self.path(name).suffix == ".ipynb"]
         runs = {name: self.stored(name) for name in chapters}
-        self.execute_all([name for name, run in runs.items() if run is None])
-        return [name for name, run in runs.items() if run is None or self.newer(name, run)]
+        only = os.environ.get(ONLY, "").split() or [Path(name).name for name in chapters]
+        missing = [n for n, run in runs.items() if run is None and Path(n).name in only]
+        self.execute_all(missing)
+        return [*missing, *(n for n, run in runs.items() if run and self.newer(n, run))]
 
     def newer(self, chapter: str, run: Run) -> bool:
         """Return whether a result is newer than what Sphinx has read of the chapter."""
