@@ -345,7 +345,7 @@ def blocks(options: dict) -> dict[str, str]:
         engine: f"{name} {'build ' if engine == 'llama.cpp' else ''}{options['engines'][engine]['version']}"
         for engine, name in ENGINES.items()
     }
-    ran_in = recordings.load("engines").data["versions"]
+    ran_in = recordings.load("engines").versions
     return {
         "engine-methods": table(options, METHODS, {"": "method", **versions}),
         "engine-settings": table(options, SETTINGS, {"": "purpose", **versions}),
