@@ -4,6 +4,7 @@
 """
 
 import copy
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ PROMPT = (1, 2, 0, 1, 2, 1)
 """A text that repeats itself, so that drafters which copy have something to copy."""
 MOST_OF_LONG_TEXTS = 1000
 """Outcomes from which on shorter texts are enumerated."""
+MOST_OF_ONE_ROUND = 30
+"""Drafts of one round, given the rounds before it."""
 
 
 def tiny_target(vocab_size: int = 3, seed: int = 5) -> CausalLM:
@@ -229,6 +232,69 @@ def enumerate_texts(
         else:
             return texts, watch
     raise TooManyOutcomes
+
+
+class SampledRng(EnumeratingRng):
+    """Take seeded choices instead of the first possible ones, and remember them."""
+
+    def __init__(self, seed: int = 0):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def _choose(self, probs: list[float]) -> int:
+        weights = torch.tensor(probs, dtype=torch.float64)
+        self.choices += (int(weights.multinomial(1, generator=self.generator)),)
+        return super()._choose(probs)
+
+
+class _Reached(Exception):
+    """The round whose drafts are enumerated has drafted."""
+
+
+def enumerate_rounds(
+    target: CausalLM, drafter: Drafter, sampling: Sampling, rule, length: int
+) -> Watch:
+    """Return all drafts of every third round of one sampled text, given the rounds before it.
+
+    A round with more drafts than `MOST_OF_ONE_ROUND` is left out.
+    """
+    settings = (length, sampling.temperature, sampling.top_k, sampling.top_p, rule)
+    rounds = Watch(drafter, target)
+    rng = SampledRng()
+    starts: list[int] = []  # number of choices made before each round
+
+    class Counted(WatchedSession):
+        def propose(self, context: Context) -> Proposal:
+            starts.append(rng.step)
+            return super().propose(context)
+
+    rounds.start = lambda context: Counted(rounds, drafter.start(context))
+    list(stream(target, PROMPT, rounds, *settings, rng=rng))
+    watch = Watch(drafter, target)
+    for number, step in [*enumerate(starts)][::3]:
+
+        class Last(WatchedSession):
+            left = number
+
+            def propose(self, context: Context) -> Proposal:
+                if self.left:
+                    self.left -= 1
+                    return self.session.propose(context)
+                super().propose(context)
+                raise _Reached
+
+        watch.start = lambda context, kind=Last: kind(watch, drafter.start(context))
+        pending = [rng.choices[:step]]
+        count = 0
+        while pending and count < MOST_OF_ONE_ROUND:
+            replay = EnumeratingRng(pending.pop())
+            with suppress(_Reached):
+                list(stream(target, PROMPT, watch, *settings, rng=replay))
+            pending += replay.others
+            count += 1
+        if pending:  # its draws are not complete, so they cannot be compared with their rows
+            del watch.drafts[max(watch.drafts, key=len)]
+    return watch
 
 
 def own_texts(target: CausalLM, sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:

@@ -15,10 +15,12 @@ from specdec_lite import checks
 from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.diagnosis.enumeration import (
+    PROMPT,
     FaultFound,
     TooManyOutcomes,
     Watch,
     distance,
+    enumerate_rounds,
     enumerate_texts,
     own_texts,
     tiny_draft,
@@ -26,13 +28,20 @@ from specdec_lite.diagnosis.enumeration import (
 )
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, one_hot
+from specdec_lite.request import prepare
 from specdec_lite.sampling import Sampling
 
 __all__ = ["Fault", "LosslessReport", "check_lossless", "tiny_draft", "tiny_target"]
 
 TOLERANCE = 1e-6
 """The largest total variation that rounding explains: rows may be reported in float32."""
-SAMPLINGS = (Sampling(1.0), Sampling(0.5), Sampling(1.5, top_k=2), Sampling(1.0, top_p=0.7))
+SAMPLINGS = (
+    Sampling(1.0),
+    Sampling(0.5),
+    Sampling(1.5, top_k=2),
+    Sampling(1.0, top_p=0.7),
+    Sampling(2.0, top_k=2, top_p=0.9),
+)
 GREEDY_TOKENS = 24
 MOST_OUTCOMES = 20_000
 """Outcomes to enumerate at each setting; a drafter that has more is not checked."""
@@ -105,7 +114,7 @@ class LosslessReport:
         if self.faults:
             return "\n".join([f"{self.drafter} is not lossless ({counts})", *map(str, self.faults)])
         note = "" if self.drafted else "; it drafted nothing on this text"
-        return f"{self.drafter} is lossless ({counts}{note})"
+        return f"{self.drafter} is lossless on what was enumerated ({counts}{note})"
 
 
 def check_lossless(
@@ -113,9 +122,11 @@ def check_lossless(
 ) -> LosslessReport:
     """Check whether a drafter leaves the target's distribution unchanged, and name what is wrong.
 
-    Texts of three tokens over a vocabulary of three are enumerated at four settings of temperature,
-    top-k and top-p. Greedy text, the target's cache and the drafter's states are checked on a
-    vocabulary of sixteen. Use a small drafter: a chain of 2 or 3 tokens, a tree of few draws.
+    Texts of three tokens over a vocabulary of three are enumerated at five settings of temperature,
+    top-k and top-p. Along one sampled text of 24 tokens, all drafts of every third round are
+    enumerated and compared with their rows. Greedy text, the target's cache and the drafter's states are
+    checked on a vocabulary of sixteen. Use a small drafter: a chain of 2 or 3 tokens, a tree of few
+    draws.
 
     Example:
         check_lossless(lambda target: ModelDrafter(tiny_draft(target), gamma=2))
@@ -128,16 +139,25 @@ def check_lossless(
         max_outcomes: the largest number of texts to enumerate per setting.
 
     Raises:
-        TypeError: make_drafter does not return a drafter.
-        ValueError: the drafter has more outcomes than `max_outcomes`, even for two tokens.
+        TypeError: make_drafter is not a function, or does not return a drafter.
+        ValueError: the drafter has more outcomes than `max_outcomes`, even for two tokens; or
+            `generate` refuses the drafter or the rule.
     """
     checks.whole("max_outcomes", max_outcomes, 1)
+    if isinstance(make_drafter, Drafter) or not callable(make_drafter):
+        raise TypeError(
+            f"make_drafter is a {type(make_drafter).__name__}: must be a function from a target to a"
+            " drafter, such as lambda target: PromptLookupDrafter(2)"
+        )
     target = tiny_target()
     drafter = checks.drafter("make_drafter's result", make_drafter(target))
     faults: dict[str, Fault] = {}
     count = rows = 0
     has_wrong_row = False
     for sampling in SAMPLINGS:
+        if rule is not None:  # a rule that `generate` refuses is no fault of the drafter
+            settings = (sampling.temperature, sampling.top_k, sampling.top_p, rule)
+            prepare(target, PROMPT, drafter, GREEDY_TOKENS, *settings)
         try:
             texts, watch = enumerate_texts(target, drafter, sampling, rule, max_outcomes)
         except FaultFound as found:
@@ -162,6 +182,10 @@ def check_lossless(
         if apart > TOLERANCE:
             where = f"{_label(sampling)}: total variation {apart:.4f}"
             faults.setdefault("text", Fault("text", where))
+    if not faults:
+        late, compared = _check_later_rounds(target, drafter, rule)
+        rows += compared
+        faults |= {late.name: late} if late else {}
     for fault in _check_greedy(make_drafter, rule):
         faults.setdefault(fault.name, fault)
     if "not repeatable" in faults:  # everything else is a consequence
@@ -285,6 +309,19 @@ def _cause(
     if draw.sorted:
         return "sorted siblings"
     return "wrong row"
+
+
+def _check_later_rounds(target: CausalLM, drafter: Drafter, rule) -> tuple[Fault | None, int]:
+    """Return the fault of the first wrong row of a long text, and the number of rows compared."""
+    sampling = Sampling(1.0)
+    try:
+        watch = enumerate_rounds(target, drafter, sampling, rule, GREEDY_TOKENS)
+    except FaultFound as found:
+        return Fault(found.name, found.where), 0
+    except Exception as error:
+        where = f"{_label(sampling)}, a text of {GREEDY_TOKENS} tokens"
+        return Fault("error", f"{where}: {type(error).__name__}: {error}"), 0
+    return _compare_rows(watch, sampling)
 
 
 # Greedy text --------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ GOOD = [
 def test_drafters_of_every_kind_pass(name):
     report = check_lossless(DRAFTERS[name])
     assert report and not report.names and report.drafted, report
-    assert "is lossless" in repr(report)
+    assert "is lossless on what was enumerated" in repr(report)
 
 
 @pytest.mark.weekly
@@ -270,3 +270,64 @@ def test_the_examples_of_the_pages_run(page, capsys):
 
 def test_it_is_public():
     assert specdec_lite.check_lossless is lossless.check_lossless
+
+
+# Faults that show late, or only at one setting -------------------------------------------------------
+
+
+class Late(ModelDrafter):
+    """Honest for five rounds, then token 0 under a uniform row."""
+
+    def start(self, context):
+        session, honest = super().start(context), super().start(context).propose
+        session.rounds = 0
+
+        def propose(context):
+            session.rounds += 1
+            if session.rounds <= 5:
+                return honest(context)
+            row = torch.full((1, context.vocab_size), 1 / context.vocab_size, dtype=torch.float64)
+            return Proposal(TokenTree.chain([0]), row) if context.wanted > 1 else NOTHING
+
+        session.propose = propose
+        return session
+
+
+def test_a_row_that_is_wrong_from_a_later_round_on_is_found():
+    report = check_lossless(lambda target: Late(tiny_draft(target), 1))
+    assert "argmax row" in report.names or "wrong row" in report.names, report
+
+
+class BothOnly(ModelDrafter):
+    """Reports the row before top-k and top-p, but only if both are set."""
+
+    def start(self, context):
+        session = super().start(context)
+        honest = session.propose
+
+        def propose(context):
+            proposal, sampling = honest(context), context.sampling
+            if proposal.probs is None or None in (sampling.top_k, sampling.top_p):
+                return proposal
+            rows = torch.full_like(proposal.probs, 1 / context.vocab_size)
+            return Proposal(proposal.tree, rows)
+
+        session.propose = propose
+        return session
+
+
+def test_a_row_that_is_wrong_only_with_top_k_and_top_p_is_found():
+    report = check_lossless(lambda target: BothOnly(tiny_draft(target), 2))
+    assert not report and "top-k 2, top-p 0.9" in repr(report), report
+
+
+@pytest.mark.parametrize("rule", [acceptance.exact_match, acceptance.typical])
+def test_a_rule_that_generate_refuses_is_not_blamed_on_the_drafter(rule):
+    with pytest.raises((TypeError, ValueError), match="rule"):
+        check_lossless(lambda target: ModelDrafter(tiny_draft(target), 2), rule=rule)
+
+
+@pytest.mark.parametrize("given", [ModelDrafter(tiny_draft(tiny_target()), 2), None, 3])
+def test_what_is_not_a_function_is_refused(given):
+    with pytest.raises(TypeError, match="make_drafter is a .*: must be a function from a target"):
+        check_lossless(given)
