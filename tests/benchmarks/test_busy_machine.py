@@ -1,0 +1,73 @@
+"""The experiment with busy programs: its processes, and its table on the page of limits."""
+
+import os
+
+import psutil
+import pytest
+from docutils import nodes
+from specdec_site import busy_machine as page
+
+from benchmarks import busy_machine
+from specdec_book import recordings
+
+
+def test_busy_programs_run_while_the_context_is_open():
+    before = set(psutil.Process().children())
+    with busy_machine.busy(2):
+        running = set(psutil.Process().children()) - before
+        assert len(running) == 2 and all(process.is_running() for process in running)
+    assert not any(process.is_running() for process in running)
+
+
+@pytest.mark.slow
+def test_each_setting_has_a_process_of_its_own(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # not what the measurement uses
+    for setting, threads in (("bounded spin, one thread", 1), ("torch's default", None)):
+        row = busy_machine.measure("pair", setting, 2, 2)
+        assert row["tokens"] == 2 * busy_machine.TEXTS and len(row["seconds"]) == 2
+        assert row["threads"] == threads if threads else row["threads"] <= (os.cpu_count() or 1)
+
+
+def row(model: str, setting: str, load: str, seconds: list[float], threads: int) -> dict:
+    return {
+        "model": model,
+        "setting": setting,
+        "load": load,
+        "seconds": seconds,
+        "threads": threads,
+        "tokens": 100,
+    }
+
+
+def test_the_page_shows_medians_of_all_turns(monkeypatch):
+    one = "bounded spin, one thread"
+    data = {
+        "settings": {"torch's default": {}, one: {}},
+        "programs": 3,
+        "cores": 2,
+        "load_averages": {"quiet 1": [0.1, 0, 0], "busy 1": [2, 0, 0], "quiet 2": [0.3, 0, 0]},
+        "rows": [
+            row("pair", one, "quiet", [2.0], 1),
+            row("pair", one, "busy", [4.0], 1),
+            row("pair", "torch's default", "quiet", [1.0, 2.0], 2),
+            row("pair", "torch's default", "busy", [20.0], 2),
+            row("pair", "torch's default", "quiet", [4.0], 2),
+        ],
+    }
+    recording = recordings.Recording("busy-machine/m", "w", "2026-01-31", "c", "m", {}, data)
+    monkeypatch.setattr(recordings, "names", lambda kind: ["busy-machine/m"])
+    monkeypatch.setattr(recordings, "load", lambda kind: recording)
+    table, source = page.fill(None, "book/limits")
+    cells = [
+        [entry.astext() for entry in line.findall(nodes.entry)] for line in table.findall(nodes.row)
+    ]
+    assert cells[0][-1] == "3 busy programs, tokens/s"
+    assert cells[1][1:] == ["torch's default", "2", "50.0 (25.0 to 100.0)", "5.0 (5.0 to 5.0)"]
+    assert cells[2][1:] == [one, "1", "50.0 (50.0 to 50.0)", "25.0 (25.0 to 25.0)"]
+    assert "at most 0.3" in source.astext() and "2 cores" in source.astext()
+
+
+def test_without_a_recording_the_page_says_so(monkeypatch):
+    monkeypatch.setattr(recordings, "names", lambda kind: [])
+    (paragraph,) = page.fill(None, "book/limits")
+    assert "No machine" in paragraph.astext()
