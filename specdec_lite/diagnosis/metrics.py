@@ -126,7 +126,8 @@ def check(counts: Counts) -> None:
     for name in ("drafts", "drafted", "accepted", "tau", "share", "gamma"):
         value = getattr(counts, name)
         if value is not None and not (number(value) and value >= 0):
-            raise ValueError(f"{counts.engine}: {name} is {value!r}: must be a number ≥ 0")
+            shown = f"{value:g}" if number(value) else repr(value)
+            raise ValueError(f"{counts.engine}: {name} is {shown}: must be a number ≥ 0")
     if counts.accepted is not None and counts.drafted:
         printed, counts.share = counts.share, counts.accepted / counts.drafted
         if printed is not None and abs(printed - counts.share) > 0.01 and not counts.tests_all:

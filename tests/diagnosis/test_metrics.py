@@ -4,6 +4,8 @@ Every text is also given to the page's reader (`log_line.js`), whose answer must
 """
 
 import json
+import random
+import re
 
 import pytest
 from javascript import evaluate
@@ -503,6 +505,55 @@ def test_a_printed_rate_that_is_not_its_own_ratio_is_said():
     assert any("is not accepted ÷ drafted" in note for note in explain(line).notes)
     right = VLLM.format(tau=2.0, accepted=100, drafted=200, rates="0.6, 0.4", share=50)
     assert not any("is not accepted" in note for note in explain(right).notes)
+
+
+FORMATS = [
+    VLLM.format(tau=2.4, accepted=140, drafted=500, rates="0.58, 0.34, 0.22, 0.15, 0.11", share=28),
+    LLAMA,
+    COUNTERS,
+    DSPARK,
+    "#questions: 80, Throughput: 378.57 token/s, Acceptance length: 5.39",
+    "[AR] AVERAGE: 2.41",
+    json.dumps(request_of_vllm([3, 4, 2, 1], 30)),
+    json.dumps({"spec_verify_ct": 43, "completion_tokens": 106, "spec_accept_histogram": [11, 14]}),
+    json.dumps({"timings": {"predicted_n": 200, "draft_n": 347, "draft_n_accepted": 65}}),
+]
+
+
+def changed(text: str, rng: random.Random) -> str:
+    """Return a text with some numbers replaced, characters cut out, or another text behind it."""
+    for _ in range(rng.randint(1, 3)):
+        numbers = list(re.finditer(r"\d+(?:\.\d+)?", text))
+        if numbers and rng.random() < 0.7:
+            match = rng.choice(numbers)
+            value = rng.choice(
+                [str(rng.randint(0, 9)), f"{3 * rng.random():.3f}", "2000", "nan", ""]
+            )
+            text = text[: match.start()] + value + text[match.end() :]
+        elif rng.random() < 0.6:
+            begin = rng.randrange(len(text))
+            text = text[:begin] + text[begin + rng.randint(1, 12) :]
+        else:
+            text += "\n" + rng.choice(FORMATS)
+    return text
+
+
+def test_the_page_reads_changed_texts_as_the_library_does():
+    rng = random.Random(0)
+    cases = [(changed(rng.choice(FORMATS), rng), rng.choice([None, 3, 5])) for _ in range(300)]
+    pages = evaluate("log_line", [{"name": "explain", "args": [*case]} for case in cases])
+    read = 0
+    for (text, gamma), page in zip(cases, pages):
+        try:
+            ours = metrics.explain(text, gamma).to_dict()
+        except ValueError:
+            assert "error" in page, text
+            continue
+        read += 1
+        for name in ("tau", "gamma", "alpha", "drafted_acceptance"):
+            assert page[name] == pytest.approx(ours[name], abs=1e-9), (text, name)
+        assert page["notes"] == list(ours["notes"]) and page["missing"] == list(ours["missing"])
+    assert 50 < read < 250, "some are read, some refused"
 
 
 SIZE = 150_000

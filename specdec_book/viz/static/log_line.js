@@ -504,7 +504,8 @@ const KNOWN =
 class Unreadable extends Error {}
 
 // A value as Python shows it, for numbers and texts.
-const shownValue = (value) => (typeof value === "string" ? `'${value}'` : String(value));
+const shownValue = (value) =>
+  typeof value === "string" ? `'${value}'` : isNumber(value) ? short(value) : String(value);
 
 function check(found) {
   for (const name of ["drafts", "drafted", "accepted", "tau", "share", "gamma"]) {
