@@ -68,7 +68,7 @@ def library(source: Path, flags: tuple[str, ...] = ("-march=native",)) -> ctypes
     path = cache_folder() / "compiled" / f"{source.stem}-{digest}.so"
     try:
         if not path.is_file():
-            build([*command, *FLAGS, *flags, str(source)], path)
+            build([*command, *FLAGS, *flags, str(source), "-lm"], path)
         if not is_ours(path):
             raise OSError(f"{path} belongs to another user, or others may write to it")
         return ctypes.CDLL(str(path))

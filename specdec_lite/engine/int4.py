@@ -5,13 +5,14 @@ code · scale, with codes from −128 to 127. GROUP weights of a row share a sca
 bfloat16. Inputs and results are bfloat16, and sums are taken in float32. Every row of the input is
 added up in the same order, whatever the number of rows.
 
-There are two products. `int4_product.c` is compiled at the first use where there is a C compiler:
+There are two products. `int4.c` is compiled at the first use where there is a C compiler:
 up to eight rows share the unpacking of a weight, so that a pass over eight tokens takes little
-longer than one over a single token. PyTorch's operator shares it between four rows.
+longer than one over a single token. PyTorch's operator shares it between four rows. Our file also
+runs whole decoder blocks, on chains of up to ROWS tokens.
 """
 
-import ctypes
 import platform
+from ctypes import CDLL, Structure, byref, c_float, c_int, c_int64, c_void_p, cast
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite.engine.compiled import library, processor
+from specdec_lite.engine.transformer import Block, Norm, Transformer
 
 GROUP = 32
 """Weights of a row that share a scale and a zero point."""
@@ -29,7 +31,9 @@ ROWS = 16
 """Rows of a pass up to which a model of 4-bit layers computes each row as if it were the only one."""
 OPERATORS = ("_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu")
 """PyTorch's operators. They are not public API: `can_multiply` says whether this version has them."""
-SOURCE = Path(__file__).with_name("int4_product.c")
+LARGEST = 128
+"""Largest head size of `decode`."""
+SOURCE = Path(__file__).with_name("int4.c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ class Int4Linear(nn.Linear):
 
         Shapes: x [..., in_features].
         """
-        if not torch.is_inference_mode_enabled():
+        if not is_readable(x):
             return super().forward(x)
         rows = x.reshape(-1, self.in_features)
         out = self.shared_product(rows) if self.bits else self.operator(rows)
@@ -153,6 +157,10 @@ class Int4Linear(nn.Linear):
             self.scales_and_zeros,
         )
 
+    def matrix(self) -> "Matrix":
+        """Return what our product reads."""
+        return Matrix(self.packed.data_ptr(), self.bits, self.in_features, self.out_features)
+
     def shared_product(self, rows: Tensor) -> Tensor:
         """Return our product [n, out] of rows [n, in]."""
         loaded = product()
@@ -160,43 +168,127 @@ class Int4Linear(nn.Linear):
             return nn.functional.linear(rows, self.weight)
         rows = rows.contiguous()
         out = rows.new_empty(len(rows), self.out_features)
-        multiply, threads = loaded
-        failed = multiply(
-            self.packed.data_ptr(),
-            self.bits,
-            self.in_features,
-            self.out_features,
-            rows.data_ptr(),
-            len(rows),
-            out.data_ptr(),
-            torch.get_num_threads(),
-            threads,
+        check(
+            loaded.multiply(
+                byref(self.matrix()), rows.data_ptr(), len(rows), out.data_ptr(), byref(team())
+            )
         )
-        if failed:
-            raise MemoryError(f"no memory for a product of {len(rows)} rows")
         return out
 
 
-@cache
-def product():
-    """Return our product as a C function, with OpenMP's function that starts threads.
+def is_readable(x: Tensor) -> bool:
+    """Return whether the products with 4-bit weights take these inputs."""
+    return (
+        torch.is_inference_mode_enabled() and x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    )
 
-    None if it cannot be compiled, and for processors without vectors of bytes and systems on which
+
+class Matrix(Structure):
+    """The arguments of `multiply` in C, of the same name there."""
+
+    _fields_ = (("blocks", c_void_p), ("bits", c_int), ("inputs", c_int64), ("outputs", c_int64))
+
+
+class BlockArguments(Structure):
+    """The struct `Block` in C."""
+
+    _fields_ = (
+        *((name, Matrix) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("norm1", "norm2")),
+        *((name, c_int64) for name in ("heads", "kv_heads", "size")),
+        ("eps", c_float),
+    )
+
+
+class Team(Structure):
+    """Number of threads, and OpenMP's function that starts them."""
+
+    _fields_ = (("threads", c_int), ("parallel", c_void_p))
+
+
+@cache
+def starter() -> int | None:
+    """Return the address of the OpenMP function through which PyTorch runs its threads."""
+    try:
+        return cast(CDLL(None).GOMP_parallel, c_void_p).value
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+def team() -> Team:
+    """Return the threads that PyTorch uses now."""
+    return Team(torch.get_num_threads(), starter())
+
+
+def check(failed: int) -> None:
+    """Raise an error if a function of ours had no memory."""
+    if failed:
+        raise MemoryError("no memory for a product with 4-bit weights")
+
+
+@cache
+def product() -> CDLL | None:
+    """Return our compiled functions.
+
+    None if they cannot be compiled, and for processors without vectors of bytes and systems on which
     PyTorch's threads are not reachable: PyTorch's operator is faster there.
     """
     vectors = "avx2" in processor().split() or platform.machine() in ("aarch64", "arm64")
-    try:
-        threads = ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p)
-    except (AttributeError, OSError, TypeError):
+    loaded = library(SOURCE) if vectors and starter() else None
+    if loaded is not None:
+        loaded.multiply.argtypes = [c_void_p, c_void_p, c_int64, c_void_p, c_void_p]
+        loaded.decode.argtypes = [
+            *(c_void_p, c_void_p, c_int64, c_void_p, c_void_p),
+            *(c_void_p, c_void_p, c_int64, c_int64, c_void_p),
+        ]
+    return loaded
+
+
+def can_decode(block: Block) -> bool:
+    """Return whether our product has all layers of a block, and `decode` has its options."""
+    layers = (block.qkv, block.out, block.gate_up, block.down)
+    norms = [norm for norm in (block.norm1, block.norm2) if not isinstance(norm, nn.Identity)]
+    return (
+        product() is not None
+        and all(type(layer) is Int4Linear and layer.bits and layer.bias is None for layer in layers)
+        and all(type(norm) is Norm and norm.weight.dtype == torch.bfloat16 for norm in norms)
+        and not isinstance(block.norm2, nn.Identity)
+        and block.q_norm is None
+        and block.head_size % OUTPUTS == 0
+        and block.head_size <= LARGEST
+    )
+
+
+def decode(
+    block: Block, x: Tensor, rotary: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor], start: int
+) -> Tensor | None:
+    """Run a block on a chain of rows, each computed as if it were the only one.
+
+    Returns None for inputs that it does not take.
+
+    Shapes: x [1, n, d], rotary [n, h], past [1, G, capacity, h]; the rows' keys and values become
+    the entries from `start` on.
+    """
+    loaded = product()
+    if loaded is None or not is_readable(x):
         return None
-    loaded = library(SOURCE) if vectors else None
-    if loaded is None:
-        return None
-    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-    multiply = loaded.multiply
-    multiply.argtypes = [pointer, number, size, size, pointer, size, pointer, number, pointer]
-    multiply.restype = number
-    return multiply, threads
+    x = x.clone(memory_format=torch.contiguous_format)
+    cos, sin = (table.contiguous() for table in rotary)
+    keys, values = past
+    norms = [getattr(norm, "weight", None) for norm in (block.norm1, block.norm2)]
+    arguments = BlockArguments(
+        *(layer.matrix() for layer in (block.qkv, block.out, block.gate_up, block.down)),  # pyright: ignore
+        *(None if weight is None else weight.data_ptr() for weight in norms),
+        *(block.heads, block.kv_heads, block.head_size),
+        block.norm2.eps,
+    )
+    check(
+        loaded.decode(
+            *(byref(arguments), x.data_ptr(), x.shape[1], cos.data_ptr(), sin.data_ptr()),
+            *(keys.data_ptr(), values.data_ptr(), keys.shape[2], start, byref(team())),
+        )
+    )
+    return x
 
 
 def can_multiply() -> bool:
@@ -230,6 +322,12 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
             layer.packed = codes.blocks()
             layer.bits = codes.bits  # pyright: ignore[reportArgumentType]
     layer.__class__ = Int4Linear
+
+
+def let_rows_alone(model: Transformer) -> None:
+    """Let a model of 4-bit layers compute each row of a chain as if it were the only one."""
+    model.rows_alone = ROWS
+    model.decoder = decode if all(map(can_decode, model.blocks)) else None  # pyright: ignore
 
 
 def is_int4(model: nn.Module) -> bool:

@@ -8,7 +8,7 @@ Shapes: B batch, n tokens fed, m tokens already stored, d hidden size, H query h
 heads, h head size.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -284,7 +284,10 @@ class Transformer(nn.Module):
         rows_alone: number of rows up to which a chain's rows do not depend on each other's number
             (see `attend_by_row`). This is worth its time only if the linear layers behave so too.
         rows_alike: the same for `attend_alike`, which takes no time and leaves rare differences.
+        decoder: runs whole blocks on such chains (see `int4.decode`); None if there is none.
     """
+
+    decoder: Callable[..., Tensor | None] | None
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -296,6 +299,7 @@ class Transformer(nn.Module):
         if config.tied:
             self.head.weight = self.embedding.weight
         self.rows_alone = self.rows_alike = 0
+        self.decoder = None
         self._tables: dict = {}
 
     def __getstate__(self) -> dict:
@@ -359,10 +363,16 @@ class Transformer(nn.Module):
         # A slice of the module list would build a new module in every pass.
         for index, block in enumerate(islice(self.blocks, first, layers), start=first):
             past = None if storage is None else storage.layers[index]
-            if (index, "attention") not in skip:
-                x = x + block.attention(x, cos, sin, bias, past, start, width, by_row)  # pyright: ignore[reportCallIssue]
-            if (index, "mlp") not in skip:
-                x = x + block.mlp(x)  # pyright: ignore[reportCallIssue]
+            after = None
+            if self.decoder is not None and width and not skip:
+                after = self.decoder(block, x, (cos, sin), past, start)
+            if after is None:
+                after = x
+                if (index, "attention") not in skip:
+                    after = x + block.attention(x, cos, sin, bias, past, start, width, by_row)  # pyright: ignore[reportCallIssue]
+                if (index, "mlp") not in skip:
+                    after = after + block.mlp(after)  # pyright: ignore[reportCallIssue]
+            x = after
             if index + 1 in keep:
                 keep[index + 1] = x
         x = self.norm(x)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specdec_lite import _extras
 from specdec_lite.engine.hf_state import FUSED
-from specdec_lite.engine.int4 import GROUP, ROWS, Codes, attach
+from specdec_lite.engine.int4 import GROUP, Codes, attach, let_rows_alone
 from specdec_lite.engine.linear import unpack
 from specdec_lite.engine.transformer import Transformer
 
@@ -113,7 +113,7 @@ def attach_codes(model: Transformer, path: Path) -> None:
                     each = Codes(*(split_halves(rows, heads[name]) for rows in each.parts))
                 codes.append(each)
             attach(getattr(block, part), Codes.stack(codes))
-    model.rows_alone = ROWS
+    let_rows_alone(model)
 
 
 def read_codes(tensor: Any) -> Codes:
