@@ -356,23 +356,39 @@ static void rotate(const Block *b, const uint16_t *qkv, const uint16_t *cos, con
         for (int64_t i = 0; i < size; i++) {
             float other = from_bfloat16(qkv[i < size / 2 ? i + size / 2 : i - size / 2]);
             float x = from_bfloat16(qkv[i]) * from_bfloat16(cos[i]) + other * from_bfloat16(sin[i]);
-            if (head < b->heads) q[head * size + i] = x;
+            if (head < b->heads) q[head * size + i % 2 * (size / 2) + i / 2] = x;
             else keys[(head - b->heads) * capacity * size + i] = to_bfloat16(x);
         }
     for (int64_t head = 0; head < b->kv_heads; head++)
         memcpy(values + head * capacity * size, qkv + head * size, 2 * size);
 }
 
-/* One query head of a row attends to count entries. scores: memory for them and LANES more. */
+/* Two neighbors in bfloat16 share a number of 32 bits: the first is its lower half. */
+INLINE Ints pairs(const uint16_t *from) {
+    Ints both;
+    memcpy(&both, from, sizeof both);
+    return both;
+}
+
+INLINE Floats firsts(Ints both) { return (Floats)(both << 16); }
+
+INLINE Floats seconds(Ints both) { return (Floats)(both & (int32_t)0xffff0000); }
+
+/* One query head of a row attends to count entries. q: all firsts, then all seconds. scores: memory
+   for count + LANES numbers. */
 INLINE void attend(const float *q, const uint16_t *keys, const uint16_t *values, int64_t count,
                    int64_t size, float *scores, uint16_t *mixed) {
-    Floats sums = {0}, rows[16];
+    Floats sums = {0}, even[8], odd[8];
     float most = -INFINITY, factor = 1.0f / sqrtf((float)size);
+    int64_t half = size / 2;
     for (int64_t j = 0; j < count; j++) {
-        Floats dot = {0};
-        for (int64_t i = 0; i < size; i += LANES)
-            dot += loaded(q + i) * widened((const uint8_t *)(keys + j * size + i));
-        scores[j] = across(dot) * factor;
+        Floats dot = {0}, more = {0};
+        UNROLLED for (int64_t i = 0; i < half; i += LANES) {
+            Ints both = pairs(keys + j * size + 2 * i);
+            dot += loaded(q + i) * firsts(both);
+            more += loaded(q + half + i) * seconds(both);
+        }
+        scores[j] = across(dot + more) * factor;
         most = scores[j] > most ? scores[j] : most;
     }
     for (int j = 0; j < LANES; j++) scores[count + j] = -INFINITY;
@@ -381,13 +397,18 @@ INLINE void attend(const float *q, const uint16_t *keys, const uint16_t *values,
         sums += each;
         memcpy(scores + j, &each, sizeof each);
     }
-    for (int64_t i = 0; i < size / LANES; i++) rows[i] = (Floats){0};
+    UNROLLED for (int64_t i = 0; i < half / LANES; i++) even[i] = odd[i] = (Floats){0};
     for (int64_t j = 0; j < count; j++)
-        for (int64_t i = 0; i < size / LANES; i++)
-            rows[i] += scores[j] * widened((const uint8_t *)(values + j * size + i * LANES));
+        UNROLLED for (int64_t i = 0; i < half / LANES; i++) {
+            Ints both = pairs(values + j * size + 2 * i * LANES);
+            even[i] += scores[j] * firsts(both);
+            odd[i] += scores[j] * seconds(both);
+        }
     factor = 1.0f / across(sums);
-    for (int64_t i = 0; i < size; i++)
-        mixed[i] = to_bfloat16(rows[i / LANES][i % LANES] * factor);
+    for (int64_t i = 0; i < half; i++) {
+        mixed[2 * i] = to_bfloat16(even[i / LANES][i % LANES] * factor);
+        mixed[2 * i + 1] = to_bfloat16(odd[i / LANES][i % LANES] * factor);
+    }
 }
 
 static void head_of_row(const void *data, int64_t at) {

@@ -31,8 +31,8 @@ ROWS = 16
 """Rows of a pass up to which a model of 4-bit layers computes each row as if it were the only one."""
 OPERATORS = ("_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu")
 """PyTorch's operators. They are not public API: `can_multiply` says whether this version has them."""
-LARGEST = 128
-"""Largest head size of `decode`."""
+SIZES = (32, 64, 96, 128)
+"""Head sizes of `decode`."""
 SOURCE = Path(__file__).with_name("int4.c")
 
 
@@ -254,8 +254,7 @@ def can_decode(block: Block) -> bool:
         and all(type(norm) is Norm and norm.weight.dtype == torch.bfloat16 for norm in norms)
         and not isinstance(block.norm2, nn.Identity)
         and block.q_norm is None
-        and block.head_size % OUTPUTS == 0
-        and block.head_size <= LARGEST
+        and block.head_size in SIZES
     )
 
 

@@ -38,7 +38,7 @@ CONFIG = TransformerConfig(
     num_layers=3,
     num_heads=4,
     num_kv_heads=2,
-    head_size=16,
+    head_size=32,
     max_positions=512,
 )
 
@@ -262,6 +262,43 @@ def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one(each_product):
         assert torch.equal(logits_in_chains(model, text, size), expected)
     model.model.rows_alone, model.model.decoder = 0, None  # broken: attention adds up otherwise
     assert not torch.equal(logits_in_chains(model, text, 5), logits_in_chains(model, text, 1))
+
+
+@needs_compiler
+def test_whole_blocks_agree_with_their_parts():
+    model = model_of_4_bits()
+    text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
+    assert model.model.decoder is not None
+    whole = logits_in_chains(model, text, 4).float()
+    model.model.decoder = None
+    parts = logits_in_chains(model, text, 4).float()
+    error = (whole - parts).abs().mean() / parts.abs().mean()
+    assert 0 < error < 0.05
+    model.model.decoder = lambda block, x, rotary, past, start: int4.decode(
+        block, x, (rotary[0], -rotary[1]), past, start
+    )  # broken: rotates backwards
+    broken = logits_in_chains(model, text, 4).float()
+    assert (broken - parts).abs().mean() / parts.abs().mean() > 10 * error
+
+
+def test_blocks_that_have_other_parts_are_not_decoded_whole():
+    model = model_of_4_bits().model
+    model.blocks[1].out = nn.Linear(128, 64, bias=False).bfloat16()
+    int4.let_rows_alone(model)
+    assert model.decoder is None
+
+
+@needs_compiler
+@torch.inference_mode()
+def test_a_hidden_layer_is_that_of_the_same_pass():
+    model = model_of_4_bits()
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    scores = model.score([5, 6, 7], cache, hidden_layers=(0, 1, 3, "final"))
+    again = model.score([8], cache)  # what follows changes nothing that was kept
+    assert torch.equal(scores.hidden[0][0], model.embed(torch.tensor([5, 6, 7])))
+    assert torch.equal(model.head(scores.hidden["final"]), scores.logits)
+    assert not torch.equal(scores.hidden[1], scores.hidden[3]) and len(again.logits)
 
 
 def test_a_tree_agrees_to_rounding():
