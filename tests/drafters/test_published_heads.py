@@ -379,6 +379,70 @@ def test_a_head_of_another_version_and_other_files_are_refused(tmp_path):
     eagle("eagle3", tmp_path)
     with pytest.raises(ValueError, match="version=1"):
         EagleDrafter.from_pretrained(TARGET, 1, tmp_path)
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.bin")
     with pytest.raises(ValueError, match="safetensors"):
         EagleDrafter.from_pretrained(TARGET, 3, tmp_path)
+
+
+def test_a_head_stored_as_its_authors_do_is_read(tmp_path):
+    head = eagle("eagle3", tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    loaded = EagleDrafter.from_pretrained(TARGET, 3, tmp_path, 3)
+    assert same_drafts(loaded, EagleDrafter(TARGET, head, 3))
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path):
+    eagle("eagle3", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"fc.weight": print}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="pytorch_model.bin"):
+        read_eagle(tmp_path, TARGET, 3)
+
+
+def test_a_head_without_a_matrix_of_its_own_reads_the_targets(tmp_path):
+    head = eagle("eagle3", tmp_path)
+    edit(tmp_path, drop=["lm_head.weight"])
+    read = read_eagle(tmp_path, TARGET, 3)
+    assert torch.equal(read.head.weight, TARGET.backend.head.weight[head.ids])
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "message"),
+    [
+        (
+            {},
+            {"d2t": torch.zeros(20, dtype=torch.long)},
+            "d2t has 20 entries, lm_head.weight has 32",
+        ),
+        (
+            {},
+            {"d2t": torch.zeros(40, dtype=torch.long)},
+            "d2t has 40 entries, lm_head.weight has 32",
+        ),
+        ({}, {"d2t": torch.zeros(0, dtype=torch.long)}, "d2t has shape"),
+        ({}, {"d2t": torch.zeros(32)}, "d2t has shape .* dtype torch.float32"),
+        ({"eagle_aux_hidden_state_layer_ids": 3}, {}, "layer_ids=3: must be a list"),
+        ({"eagle_aux_hidden_state_layer_ids": ["1"]}, {}, "must be a list"),
+        ({"parallel_drafting": True}, {}, "parallel_drafting=true"),
+        ({"use_aux_hidden_state": False}, {}, "use_aux_hidden_state=false"),
+    ],
+)
+def test_entries_and_tensors_that_do_not_fit_are_named(config, tensors, message, tmp_path):
+    eagle("eagle3", tmp_path)
+    edit(tmp_path, config, tensors)
+    with pytest.raises(ValueError, match=message):
+        read_eagle(tmp_path, TARGET, 3)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"use_sliding_window": True, "sliding_window": 8}, {"layer_types": ["sliding_attention"]}],
+)
+def test_a_window_of_a_block_head_is_refused_by_name(entry, tmp_path):
+    head = random_blocks(TARGET, 4, layers=(2, 5), qk_norm=True)
+    export_blocks(tmp_path, head, TARGET, 47, torch.float64)
+    edit(tmp_path, entry)
+    with pytest.raises(ValueError, match="only full attention"):
+        read_blocks(tmp_path, TARGET)

@@ -29,6 +29,8 @@ COPIES = ("embed_tokens.weight", "lm_head.weight")
 """Parts that many heads store although they are the target's own."""
 AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 """Names of the file in which Medusa's authors, and engines after them, store all heads."""
+AUTHORS_EAGLE = "pytorch_model.bin"
+"""Name of the file in which EAGLE's authors store a head."""
 UNUSED = ("rotary_emb.inv_freq", "t2d")
 """Stored tensors that are computed here."""
 
@@ -89,6 +91,13 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
         if config.get(option):
             raise ValueError(f"{folder}: {option}=true is an option that is not known here")
     sizes = _layer_config(config)
+    kinds = {*(sizes.get("layer_types") or ())}
+    if sizes.get("use_sliding_window") or kinds - {"full_attention"}:
+        raise ValueError(
+            f"{folder}: layer_types={sorted(kinds)}, use_sliding_window="
+            f"{sizes.get('use_sliding_window')}: only full attention is known here, and a layer with"
+            " a window would draft from text that it was not trained to read"
+        )
     shape = config_in(
         folder / "config.json", sizes | {"model_type": "qwen3", "tie_word_embeddings": True}
     )
@@ -129,10 +138,18 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
 
 def _read(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     """Return config.json and the tensors, without the prefix "model." and what is computed."""
-    config, tensors = read_config(folder), read_weights(folder)
+    config, tensors = read_config(folder), _read_all(folder)
     names = {name: name.removeprefix("model.") for name in tensors}
     kept = {new: tensors[old] for old, new in names.items() if not new.endswith(UNUSED)}
     return config, kept
+
+
+def _read_all(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a folder's safetensors files, or of the file that authors of EAGLE use."""
+    file = folder / AUTHORS_EAGLE
+    if file.is_file() and not [*folder.glob("*.safetensors")]:
+        return read_tensors(file)
+    return read_weights(folder)
 
 
 def _layer_config(config: dict) -> dict:
@@ -233,15 +250,21 @@ def _read_eagle3(
     folder: Path, config: dict, tensors: dict, shape: TransformerConfig, target: CausalLM
 ) -> FeatureHead:
     """Return an EAGLE-3 head; its layer is called "midlayer" or "layers.0"."""
-    for option in ("norm_before_fc", "fc_norm", "norm_output"):
+    for option in ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting"):
         if config.get(option):
             raise ValueError(f"{folder}: {option}=true is an option that is not known here")
+    if config.get("use_aux_hidden_state") is False:
+        raise ValueError(f"{folder}: use_aux_hidden_state=false: such a head is not known here")
     renamed = {name.replace("midlayer.", "layers.0.", 1): w for name, w in tensors.items()}
     _drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
-    ids, order = _vocabulary(folder, renamed, target)
-    if order is not None and "lm_head.weight" in renamed:
-        renamed["lm_head.weight"] = renamed["lm_head.weight"][order]
-    layers = _depths(config, target)
+    rows = renamed.get("lm_head.weight")
+    ids, order = _vocabulary(folder, renamed, target, None if rows is None else len(rows))
+    if rows is None:  # a head without its own matrix reads the target's
+        weight = target.backend.head.weight.detach().cpu()
+        renamed["lm_head.weight"] = weight if ids is None else weight[ids]
+    elif order is not None:
+        renamed["lm_head.weight"] = rows[order]
+    layers = _depths(folder, config, target)
     before = bool(config.get("norm_before_residual"))
     head = Eagle3Head.for_target(target, ids, layers, norm_before_residual=before, **_fields(shape))
     names = {
@@ -255,13 +278,15 @@ def _read_eagle3(
     return head
 
 
-def _depths(config: dict, target: CausalLM) -> tuple[Layer, ...] | None:
+def _depths(folder: Path, config: dict, target: CausalLM) -> tuple[Layer, ...] | None:
     """Return the target's layers that an EAGLE-3 head reads; None for the usual three."""
     nested = config.get("eagle_config") or {}
     name = "eagle_aux_hidden_state_layer_ids"
     ids = config.get(name) or nested.get(name)
     if ids is None:
         return None
+    if not isinstance(ids, list) or not ids or not all(map(is_whole, ids)):
+        raise ValueError(f"{folder}: {name}={ids!r}: must be a list of the target's layers")
     target.check_layers(ids)
     return tuple(ids)
 
@@ -274,15 +299,25 @@ def _fields(shape: TransformerConfig) -> dict:
 
 
 def _vocabulary(
-    folder: Path, tensors: dict, target: CausalLM
+    folder: Path, tensors: dict, target: CausalLM, rows: int | None = None
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the tokens of a draft vocabulary in ascending order, and the order of its rows.
 
-    Stored is d2t, the target's id minus the draft's id; both are None if there is no d2t.
+    Stored is d2t, the target's id minus the draft's id; both are None if there is no d2t. `rows` is
+    the number of rows of the head's own matrix, which must be as many.
     """
     offsets = tensors.pop("d2t", None)
     if offsets is None:
         return None, None
+    if offsets.dim() != 1 or not len(offsets) or offsets.is_floating_point():
+        raise ValueError(
+            f"{folder}: d2t has shape {tuple(offsets.shape)} and dtype {offsets.dtype}: must be one"
+            " whole number per draft token"
+        )
+    if rows is not None and rows != len(offsets):
+        raise ValueError(
+            f"{folder}: d2t has {len(offsets)} entries, lm_head.weight has {rows} rows"
+        )
     ids = torch.arange(len(offsets)) + offsets.long()
     ids, order = ids.sort()
     if int(ids[0]) < 0 or int(ids[-1]) >= target.vocab_size or len(ids.unique()) < len(ids):
@@ -339,7 +374,8 @@ def _load(folder: Path, head: nn.Module, state: dict) -> None:
     missing = sorted(own.keys() - present.keys())
     _check_empty(folder, {name: 0 for name in present.keys() - own.keys()})
     if missing:
-        raise ValueError(f"{folder}: lacks {missing[0]} and {len(missing) - 1} more weights")
+        others = f" and {len(missing) - 1} more weights" if len(missing) > 1 else ""
+        raise ValueError(f"{folder}: lacks {missing[0]}{others} (named as in this library)")
     for name, weight in present.items():
         if weight.shape != own[name].shape:
             raise ValueError(
