@@ -26,7 +26,7 @@ EXPERIMENTS = {
     "engines": "engines:Engines",
     "live-page": "live:LivePage",
     "live-smollm2": "live:LiveSmolLM2",
-    "page-sizes": "site:PageSizes",
+    "page-sizes": "page_sizes:PageSizes",
     "early-exit-acceptance": "self_drafts:EarlyExitAcceptance",
     "layer-skip-search": "self_drafts:LayerSkipSearch",
     "quantized-draft-acceptance": "self_drafts:QuantizedDraftAcceptance",

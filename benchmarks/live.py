@@ -23,7 +23,7 @@ from browser import Isolating, served
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS
 
-from .site import OfBook
+from .page_sizes import OfBook
 
 MINUTES = 60_000
 GAPS = """() => {

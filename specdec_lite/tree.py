@@ -7,7 +7,7 @@ If every level has a ranked list of guesses, the same tree of *ranks* can be use
 tokens are ranks (0 is the likeliest guess of its level); `fill` replaces them by guessed tokens.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import product
@@ -203,15 +203,6 @@ class TokenTree:
                 parents.append(parent)
             above = range(start, len(tokens))
         return cls(tokens, parents)
-
-    @classmethod
-    def from_paths(cls, paths: Iterable[Sequence[int]]) -> "TokenTree":
-        """Return the smallest tree that contains every path; equal prefixes share their nodes.
-
-        Args:
-            paths: rows of tokens.
-        """
-        return cls.merge([cls.chain(list(path)) for path in paths])[0]
 
     @classmethod
     def best(cls, accuracies: Sequence[Sequence[float]] | Tensor, budget: int) -> "TokenTree":

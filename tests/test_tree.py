@@ -61,8 +61,8 @@ def test_cartesian_has_every_combination():
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5))
-def test_from_paths_spells_every_path_with_the_fewest_nodes(paths):
-    tree = TokenTree.from_paths(paths)
+def test_merge_spells_every_path_with_the_fewest_nodes(paths):
+    tree, _ = TokenTree.merge([TokenTree.chain(path) for path in paths])
     prefixes = {tuple(path[:i]) for path in paths for i in range(1, len(path) + 1)}
     assert sorted(texts(tree)) == sorted(prefixes)
 

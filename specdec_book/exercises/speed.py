@@ -1,11 +1,10 @@
-"""Checks for the exercises of chapter 7: expected tokens, speed, the best γ, acceptance rates,
-residuals, lenience."""
+"""Checks for exercises on speed: expected tokens, the best γ, a profile of rates, lenience."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from specdec_book.exercises.check import Mistake, Outcome, check, same
+from specdec_book.exercises.check import Mistake, Outcome, check
 from specdec_lite import theory
 
 ALPHAS_AND_GAMMAS = [(0.5, 1), (0.8, 4), (0.3, 7), (0.0, 3), (1.0, 5)]
@@ -37,34 +36,6 @@ def check_expected_tokens(fn: Callable[[float, int], float]) -> Outcome:
             Mistake(
                 lambda a, g: theory.expected_tokens(a, g - 1) if g > 1 else 1.0,
                 "one term is missing: the sum runs from α⁰ to α^γ, that is γ + 1 terms.",
-            ),
-        ],
-    )
-
-
-def check_walltime_improvement(fn: Callable[[float, int, float], float]) -> Outcome:
-    """Check fn(alpha, gamma, c) → speedup over plain decoding, in the plain model of the chapter."""
-    tokens = theory.expected_tokens
-    return check(
-        fn,
-        theory.walltime_improvement,
-        [(0.8, 4, 0.1), (0.5, 2, 0.25), (0.9, 8, 0.02), (0.2, 3, 0.5)],
-        [
-            Mistake(
-                lambda a, g, c: tokens(a, g) / (g * c),
-                "the round also pays for the target's own pass: add 1 to γc.",
-            ),
-            Mistake(
-                lambda a, g, c: tokens(a, g) / (1 + c),
-                "the draft runs γ times in a round, not once.",
-            ),
-            Mistake(
-                lambda a, g, c: (1 + g * c) / tokens(a, g),
-                "that is time per token; a speedup is its inverse.",
-            ),
-            Mistake(
-                lambda a, g, c: (tokens(a, g) - 1) / (1 + g * c),
-                "the recovered or bonus token counts as well.",
             ),
         ],
     )
@@ -107,50 +78,6 @@ def check_tokens_from_profile(fn: Callable[[list[float]], float]) -> Outcome:
             Mistake(
                 lambda profile: theory.expected_tokens(np.mean(profile), len(profile)),
                 "that replaces the profile by its mean, which is the assumption to remove.",
-            ),
-        ],
-    )
-
-
-def check_acceptance_rate(fn: Callable[[list[float], list[float]], float]) -> Outcome:
-    """Check fn(p, q) → probability that a token drawn from q is accepted."""
-    return check(
-        fn,
-        theory.acceptance_rate,
-        PAIRS,
-        [
-            Mistake(
-                theory.sample_and_match_acceptance_rate,
-                "Σ p·q is the rule that draws from both and compares; here it is Σ min(p, q).",
-            ),
-            Mistake(
-                lambda p, q: 1 - 2 * theory.total_variation(p, q),
-                "halve the sum of differences: each unit of mass is counted twice in Σ |p − q|.",
-            ),
-            Mistake(
-                theory.total_variation,
-                "that is the probability of a rejection; the acceptance rate is 1 minus it.",
-            ),
-        ],
-    )
-
-
-def check_residual(fn: Callable[[list[float], list[float]], Sequence[float]]) -> Outcome:
-    """Check fn(p, q) → the distribution that a recovered token is drawn from; p itself if p == q."""
-    excess = lambda p, q: np.maximum(np.subtract(p, q), 0)
-    return check(
-        fn,
-        theory.residual,
-        [*PAIRS, ([0.2, 0.8], [0.2, 0.8])],
-        [
-            Mistake(
-                excess,
-                "the excess must be divided by its sum, and if there is no excess (p == q) p is"
-                " returned.",
-            ),
-            Mistake(
-                lambda p, q: theory.residual(q, p) if not same(p, q) else np.asarray(p),
-                "the other way round: the excess of p over q.",
             ),
         ],
     )

@@ -73,17 +73,3 @@ def _facts(entry: dict) -> tuple[str, Size, int]:
     license, family = shape.pop("license"), shape.pop("family")
     config = TransformerConfig(qkv_bias=family == "qwen2", qk_norm=family == "qwen3", **shape)
     return license, native_size(config), config.num_layers
-
-
-def largest_that_fits(free: int, context: int = 4096) -> HubPair | None:
-    """Return the pair with the largest target that fits in bfloat16, or None if no pair fits.
-
-    Args:
-        free: bytes of free memory.
-        context: tokens in each cache.
-    """
-    return max(
-        (pair for pair in hub_pairs() if pair.bytes(context) <= free),
-        key=lambda pair: pair.sizes[0].parameters,
-        default=None,
-    )

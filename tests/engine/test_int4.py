@@ -21,7 +21,7 @@ from specdec_lite.engine.int4 import (
     Int4Linear,
     attach,
     can_multiply,
-    is_int4,
+    int4_bytes,
 )
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading import smollm2
@@ -340,7 +340,7 @@ def test_int4_needs_the_operators(monkeypatch):
 def test_smollm2_in_4_bits():
     model, tokenizer = load_smollm2("cpu", "int4")
     exact, _ = load_smollm2("cpu", "float32")
-    assert is_int4(model.model) and not is_int4(exact.model)
+    assert int4_bytes(model.model) and not int4_bytes(exact.model)
     ids = chat(tokenizer, TASKS["json"][0].text)
     ours, theirs = (each.score(ids, each.new_cache()).logits[0].float() for each in (model, exact))
     assert (ours - theirs).abs().max() < 0.05 * theirs.abs().max()

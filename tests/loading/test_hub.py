@@ -316,13 +316,3 @@ def test_published_parameter_counts():
     }
     for size, published in (("0.5B", 0.49), ("1.5B", 1.54), ("7B", 7.61), ("32B", 32.5)):
         assert counts[f"Qwen/Qwen2.5-{size}-Instruct"] == pytest.approx(published, rel=0.01)
-
-
-def test_largest_that_fits():
-    assert hub.largest_that_fits(10**9) is None
-    chosen = [hub.largest_that_fits(int(card * 1e9)).card for card in hub.CARDS]
-    assert chosen == list(hub.CARDS)
-    assert all(
-        hub.largest_that_fits(pair.bytes()).sizes[0].parameters >= pair.sizes[0].parameters
-        for pair in hub.hub_pairs()
-    )

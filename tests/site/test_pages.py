@@ -28,7 +28,7 @@ from browsing import (
     unfold,
 )
 
-from benchmarks.site import weight
+from benchmarks.page_sizes import weight
 from specdec_book import recordings
 
 
@@ -275,7 +275,7 @@ def test_on_a_phone_a_box_fades_where_it_continues(open_page):
 
 @pytest.fixture(scope="module")
 def top(book: Path) -> Iterator[str]:
-    """The address of the book as the root of its host, as in `benchmarks.site`."""
+    """The address of the book as the root of its host, as in `benchmarks.page_sizes`."""
     with browser.served(book) as address:
         yield address
 

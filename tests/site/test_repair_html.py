@@ -12,7 +12,7 @@ from specdec_site.numbering import number
 from specdec_site.repair_html import repair
 from sphinx.errors import ExtensionError
 
-from benchmarks.site import shift
+from benchmarks.page_sizes import shift
 
 PAGE = "<html><head><title>t</title></head><body><article>{}</article></body></html>"
 TRACE = (
