@@ -115,12 +115,13 @@ def read_sglang(source: Callable[[str], str]) -> dict:
             "--" + each.replace("_", "-") for each in re.findall(r"^    (\w+): A\[", text, re.M)
         ]
         other += re.findall(r'"(--[\w-]+)"', text)
-    environment = re.findall(r"(SGLANG_SIMULATE_ACC_\w+) =", source("sglang/srt/environ.py"))
+    variables = source("sglang/srt/environ.py")
     return {
         "methods": sorted({*algorithms, "NEXTN"} - {"NONE"}),
         "options": sorted(set(flags)),
         "other": other,
-        "environment": environment,
+        "environment": re.findall(r"(SGLANG_SIMULATE_ACC_\w+) =", variables),
+        "removed": [name for name in OLD_VARIABLES if name not in variables],
     }
 
 
@@ -201,6 +202,8 @@ def page_flags(command: str) -> set[str]:
 
 # Tables -------------------------------------------------------------------------------------------
 
+OLD_VARIABLES = ("SGLANG_ENABLE_SPEC_V2",)
+"""Variables of recipes that a later version may not read any more."""
 METHODS: dict[str, Names] = {
     "draft model": {
         "vllm": ("draft_model",),
