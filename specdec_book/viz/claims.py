@@ -241,6 +241,30 @@ CLAIMS = {
         "with a lossless rule, such as the one of this book",
         "[chapter 14](14_lookahead.ipynb), [matrix](../results/losslessness/amd-epyc.json)",
     ),
+    30: Claim(
+        "If the draft is greedy and the target samples, the guarantees do not hold",
+        "[an issue](https://github.com/z-lab/dflash/issues/74)",
+        "does not hold",
+        "that code keeps a draft only where it equals the target's own sample, and then any draft is "
+        "lossless",
+        "[chapter 6](06_why_lossless.ipynb)",
+    ),
+    31: Claim(
+        "EAGLE-3.1 has up to twice the acceptance length of EAGLE-3 in long contexts",
+        "[its authors](https://github.com/vllm-project/vllm-project.github.io/blob/main/"
+        "_posts/2026-05-26-eagle-3-1.md)",
+        "not decided here",
+        "the post measures 2.03 to 1.66× over plain decoding, and prints no length",
+        "[published](../results/published.json)",
+    ),
+    32: Claim(
+        "DFlash gives up to 15 times the throughput on Blackwell",
+        "its vendor, quoted in [a study](https://github.com/InventiveHQ/"
+        "speculative-decoding-consumer-gpus)",
+        "not decided here",
+        "over plain decoding it needs α ≥ .99 in blocks of 16, and rounds as cheap as a plain step",
+        "[chapter 7](07_how_fast.ipynb)",
+    ),
 }
 
 
