@@ -4,11 +4,8 @@ Every drafter is enumerated under every rule on two tokens. The full row of the 
 one rule of each drafter, which changes with the commit, and for the others in `make test-all`.
 """
 
-import hashlib
-import subprocess
-
 import pytest
-from conftest import ROOT
+from chosen import draw
 from matrix import (
     EXACT,
     JUDGES,
@@ -25,14 +22,12 @@ from registry import DRAFTERS, RULES
 
 from specdec_lite import acceptance, drafters
 
-COMMIT = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
 PAIRS = [(name, judge) for name in DRAFTERS for judge in judges(name)]
 
 
 def sampled(name: str) -> str:
-    """Return the rule whose row of a drafter this commit checks without `-m matrix`."""
-    digest = hashlib.sha256(f"{COMMIT.stdout}{name}".encode()).digest()
-    return judges(name)[digest[0] % len(judges(name))]
+    """Return the rule whose row of a drafter this commit checks without the mark `matrix`."""
+    return judges(name)[draw(name, len(judges(name)))]
 
 
 def rows(table, *keys):

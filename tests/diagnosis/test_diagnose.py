@@ -143,8 +143,12 @@ def test_without_decoding_it_agrees_with_the_loop(sound):
     ("name", "drafter", "temperature"),
     [
         ("stale", lambda: StaleDrafter(shipped().draft), 0.0),
-        ("depth", lambda: LostBehindTheFirst(shipped().draft), 0.0),
-        ("chosen", lambda: ArgmaxDrafter(shipped().draft), 0.0),
+        pytest.param(
+            *("depth", lambda: LostBehindTheFirst(shipped().draft), 0.0), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            *("chosen", lambda: ArgmaxDrafter(shipped().draft), 0.0), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_broken_drafter_is_named_by_its_fault(name, drafter, temperature):
@@ -154,6 +158,7 @@ def test_a_broken_drafter_is_named_by_its_fault(name, drafter, temperature):
     assert found.same_text == 1, "verification hides it: the text stays the target's"
 
 
+@pytest.mark.slow
 def test_a_draft_that_does_not_know_the_template_is_named():
     marker = encode("<|user|> ")
     chat = [
@@ -169,6 +174,7 @@ def test_a_draft_that_does_not_know_the_template_is_named():
     assert "domain" not in named(plain)
 
 
+@pytest.mark.slow
 def test_a_draft_that_loses_the_thread_is_named():
     from specdec_lite.texts.corpus import evaluation_prompts
 
@@ -183,12 +189,14 @@ def test_a_draft_that_loses_the_thread_is_named():
     )
 
 
+@pytest.mark.slow
 def test_a_target_that_does_not_accept_its_own_drafts_is_named_first():
     target = ShiftedTarget(shipped().target)
     found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
     assert named(found)[0] == "target"
 
 
+@pytest.mark.slow
 def test_a_target_whose_rows_share_their_positions_is_named():
     target = OnePlaceForAllRows(shipped().target)
     found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
@@ -208,6 +216,7 @@ def test_controls_that_do_not_fail_are_a_finding():
     assert not faults(replace(seen, controls={"shifted": 0.2}))
 
 
+@pytest.mark.slow
 def test_a_drafter_without_a_model_is_measured_in_the_loop_alone():
     from registry import contributed_drafter
 
@@ -216,6 +225,7 @@ def test_a_drafter_without_a_model_is_measured_in_the_loop_alone():
     assert found.c_in_loop > 0 and found.verdict
 
 
+@pytest.mark.slow
 def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
     drafter = EagleDrafter.from_pretrained(shipped().target, 1)
     found = diagnose(shipped().target, drafter, texts(1), 16)
