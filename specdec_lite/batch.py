@@ -5,7 +5,7 @@ rows share the pass and wait for the slowest of them. Source: Qian et al. 2024, 
 (BASS), without its kernels.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -78,7 +78,8 @@ def generate_batch(
 
     Args:
         target: a native `CausalLM`.
-        prompts: at least one row of ids; rows may have different lengths.
+        prompts: at least one row of ids; rows may have different lengths. Or a tokenizer's encoding
+            of several texts; entries that its attention_mask marks as padding are left out.
         drafter: drafts for each row by itself; None for plain decoding.
         max_new_tokens: as in `generate`, for every row.
         temperature: as in `generate`, for every row.
@@ -96,7 +97,7 @@ def generate_batch(
         ValueError: likewise; also if prompts is empty or seeds has another length.
     """
     checks.native("target", target)
-    prompts = list(prompts)
+    prompts = rows_of(prompts)
     if not prompts:
         raise ValueError("prompts is empty: must hold at least one row of token ids")
     seeds = [None] * len(prompts) if seeds is None else list(seeds)
@@ -106,6 +107,24 @@ def generate_batch(
     requests = [prepare(target, prompt, drafter, *options) for prompt in prompts]
     rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
     return decode_rows(requests[0], storage, rows)
+
+
+def rows_of(prompts) -> list:
+    """Return one row of token ids for each prompt; of a tokenizer's encoding, without its padding."""
+    if not isinstance(prompts, Mapping):
+        return list(prompts)
+    if "input_ids" not in prompts:
+        raise TypeError(
+            f"prompts has the keys {sorted(prompts)}: must be rows of token ids, or a tokenizer's"
+            " encoding with input_ids"
+        )
+    rows, masks = prompts["input_ids"], prompts.get("attention_mask")
+    if len(rows) and not hasattr(rows[0], "__len__"):  # the encoding of a single text
+        rows, masks = [rows], None if masks is None else [masks]
+    if masks is None:
+        return list(rows)
+    pairs = zip(rows, masks)
+    return [[int(token) for token, kept in zip(row, mask) if int(kept)] for row, mask in pairs]
 
 
 def start_rows(

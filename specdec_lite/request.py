@@ -121,7 +121,7 @@ def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     whole("max_new_tokens", max_new_tokens, 1)
-    tokens = tokens.long().cpu()
+    tokens = tokens.to("cpu", torch.long, copy=True)  # a drafter may not reach the caller's tensor
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
         raise ValueError(

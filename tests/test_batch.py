@@ -133,3 +133,16 @@ def test_bad_input_is_refused_before_a_model_runs(prompts, options, message, mon
     monkeypatch.setattr(type(TARGET), "score", lambda *_, **__: pytest.fail("a model ran"))
     with pytest.raises((ValueError, TypeError), match=message):
         generate_batch(TARGET, prompts, **options)
+
+
+def test_the_encoding_of_several_texts_is_taken_without_its_padding():
+    rows = [[5, 6, 7, 8], [9, 4]]
+    alone = [generate(TARGET, row, None, 6).tokens.tolist() for row in rows]
+    left = {"input_ids": [[5, 6, 7, 8], [0, 0, 9, 4]], "attention_mask": [[1] * 4, [0, 0, 1, 1]]}
+    right = {"input_ids": torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])}
+    right["attention_mask"] = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    for encoding in (left, right, {"input_ids": rows}):
+        outputs = generate_batch(TARGET, encoding, None, 6)
+        assert [out.tokens.tolist() for out in outputs] == alone
+    with pytest.raises(TypeError, match="input_ids"):
+        generate_batch(TARGET, {"ids": rows}, None, 6)

@@ -918,3 +918,14 @@ def test_a_model_that_emits_nan_is_named():
     for temperature in (0.0, 1.0):
         with pytest.raises(ValueError, match="the cascade's middle model's logits"):
             generate(TARGET, PROMPT, cascade, 8, temperature, seed=0)
+
+
+def test_a_drafter_cannot_change_the_callers_prompt():
+    class Writer(PromptLookupDrafter):
+        def start(self, context):
+            context.tokens[-1] = 0
+            return super().start(context)
+
+    prompt = torch.tensor([5, 6, 7])
+    generate(TARGET, prompt, Writer(2), 2)
+    assert prompt.tolist() == [5, 6, 7]

@@ -39,7 +39,7 @@ class CausalLM:
         longest_pass: the most tokens that one pass takes; infinite unless its shape is fixed.
         device: of the weights.
         dtype: of the weights.
-        end_of_text: ids that end a text of this model, as its files state them; the loaders set
+        end_of_text: ids that end a text of this model, as its files or its own configuration state
             them. `generate` stops at them if you pass `stop_token_ids=target.end_of_text`.
         draft_only: why the model cannot verify; empty if it can.
 
@@ -61,6 +61,7 @@ class CausalLM:
             from specdec_lite.engine.hugging_face import HuggingFaceBackend
 
             self.backend = HuggingFaceBackend(model)
+            self.end_of_text = end_of_text(model)
         else:
             raise TypeError(
                 f"model is a {type(model).__name__}: must be a specdec_lite Transformer or a"
@@ -282,3 +283,12 @@ def _without_cudnn() -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+def end_of_text(model: nn.Module) -> tuple[int, ...]:
+    """Return the ids at which `model.generate` of transformers stops."""
+    for name in ("generation_config", "config"):
+        stated = getattr(getattr(model, name, None), "eos_token_id", None)
+        if stated is not None:
+            return tuple(stated) if isinstance(stated, list) else (int(stated),)
+    return ()

@@ -341,3 +341,10 @@ def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature, monkeypatch
     monkeypatch.setattr(FeatureSession, "__init__", wide)
     assert drafts() == narrow
     assert {token for tokens, _ in narrow for token in tokens} <= set(IDS.tolist())
+
+
+def test_a_rank_beyond_the_draft_vocabulary_is_refused():
+    target = native()
+    head = random_head(target, ids=torch.tensor([3, 4]))
+    with pytest.raises(ValueError, match="ranks 0 … 2"):
+        EagleDrafter(target, head, TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1]))

@@ -11,6 +11,7 @@ from specdec_lite.drafters.eagle.feature_session import FeatureSession
 from specdec_lite.drafters.eagle.published import is_published, read_eagle
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.trees.expansion import ConfidenceTree
+from specdec_lite.drafters.trees.tree_shapes import check_ranks
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.speculation import Context, Drafter, Limits
@@ -41,6 +42,8 @@ class EagleDrafter(Drafter):
                 f"head is for states of size {head.size} and tokens up to {int(head.ids[-1])}: the"
                 f" target's are {target.hidden_size} and {target.vocab_size - 1}"
             )
+        if isinstance(draft, TokenTree):
+            check_ranks(draft, draft.levels, len(head.ids))
         self.draft = draft if isinstance(draft, (TokenTree, ConfidenceTree)) else Length.of(draft)
         self.hidden_layers = head.layers
         self.body = head.body(target)
