@@ -21,16 +21,6 @@ KINDS = {
 }
 """Field of a recorded row → name, color and symbol of its points."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-SETTING = dict(
-    target=MODELS["Llama-3.1-8B"],
-    draft=EAGLE["Llama-3.1-8B"],
-    hardware=CARDS["H100"],
-    alpha=None,
-    gamma=3,
-    context=400,
-    tau=2.29,
-)
-"""EAGLE on MT-bench; its τ is that of vLLM's issue 20780, since SGLang's rows print none."""
 
 
 def rows() -> list[dict]:
@@ -112,16 +102,18 @@ def fit_table(fold: str = "") -> Markdown:
 
 
 def loses_from(factor: float, speedup: float = 1.0) -> int:
-    """Return the batch from which an engine with this factor is likely slower than `speedup` times
-    plain decoding, with SETTING.
-    """
+    """Return the first batch at which an engine with this factor is likely below this speedup."""
     batches = range(1, 1025)
     return next(batch for batch in batches if at(batch, factor).speedup < speedup)
 
 
 def at(batch: int, factor: float = 1.0) -> Estimate:
-    """Return the estimate of SETTING at a batch, for an engine with this factor."""
-    return estimate(**SETTING, batch=batch, engine=replace(FITTED, factor=factor))
+    """Return the estimate of EAGLE with Llama-3.1-8B on one H100, γ = 3, on MT-bench, for an engine
+    with this factor. τ is that of vLLM's issue 20780, since SGLang's rows print none.
+    """
+    sizes = MODELS["Llama-3.1-8B"], EAGLE["Llama-3.1-8B"], CARDS["H100"]
+    engine = replace(FITTED, factor=factor)
+    return estimate(*sizes, None, 3, batch, context=400, tau=2.29, engine=engine)
 
 
 def switch_off_figure() -> go.Figure:

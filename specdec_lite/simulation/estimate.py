@@ -278,20 +278,25 @@ def costs(
 
 def emitted(alpha: float | None, tau: float | None, gamma: int) -> float:
     """Return the tokens per round, from a constant α or as measured."""
-    if (alpha is None) == (tau is None):
-        raise ValueError(f"alpha={alpha}, tau={tau}: give one of them, and None for the other")
-    if tau is None:
+    if tau is None and alpha is not None:
         return float(theory.expected_tokens(alpha, gamma))
+    if tau is None or alpha is not None:
+        raise ValueError(f"alpha={alpha}, tau={tau}: give one of them, and None for the other")
     checks.whole("gamma", gamma, 1)
     if not checks.is_number(tau) or not 1 <= tau <= gamma + 1:
         raise ValueError(f"tau={tau!r}: must be in [1, {gamma + 1}] at gamma={gamma}")
     return float(tau)
 
 
-def check_sizes(target: Network, batch: int, context: float) -> None:
+def check_sizes(target: Network, hardware: Hardware, batch: int, context: float) -> None:
     """Raise an error for arguments that the fitted engine does not cover."""
     checks.whole("batch", batch, 1)
     checks.number("context", context)
+    checks.whole("hardware.gpus", hardware.gpus, 1)
+    sizes = {"target.parameters": target.parameters, "hardware.bandwidth": hardware.bandwidth}
+    for name, value in (sizes | {"hardware.throughput": hardware.throughput}).items():
+        if not checks.is_number(value) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={value!r}: must be a number above 0")
     if target.bytes_per_weight < 1:
         raise ValueError(
             f"target.bytes_per_weight={target.bytes_per_weight}: below 1 the kernel decides whether"
@@ -320,7 +325,7 @@ def estimate(
     alpha=None. The fit is dense, in bfloat16, with chains of at most 7 and batches of at most 128;
     for mixtures of experts there are two public sources only.
     """
-    check_sizes(target, batch, context)
+    check_sizes(target, hardware, batch, context)
     tokens = emitted(alpha, tau, gamma)
     at = lambda which: Estimate(
         *costs(target, draft, hardware, gamma, batch, context, which), tokens, batch=batch
@@ -354,7 +359,7 @@ def calibrate(
     what a real one does. In vLLM that is `"rejection_sample_method": "synthetic"` with
     `"synthetic_acceptance_length"`, in SGLang the variable `SGLANG_SIMULATE_ACC_LEN`.
     """
-    check_sizes(target, batch, context)
+    check_sizes(target, hardware, batch, context)
     tokens = emitted(None, tau, gamma)
     if not checks.is_number(speedup) or speedup <= 0:
         raise ValueError(f"speedup={speedup!r}: must be a number above 0")
@@ -410,7 +415,7 @@ def tabulate(
     engine: Engine = FITTED,
 ) -> PassTimes:
     """Return the table T(B, k) that `goodput` and `simulate` need, overheads included."""
-    check_sizes(target, 1, context)
+    check_sizes(target, hardware, 1, context)
 
     def seconds(batch: int, tokens: int) -> float:
         alone = engine.seconds(target, hardware, batch, tokens, context)

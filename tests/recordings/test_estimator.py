@@ -90,6 +90,22 @@ def test_the_shape_over_the_batch_is_predicted():
     assert np.median(np.abs(found)) <= 0.08
 
 
+def test_a_mixture_of_another_source_is_within_its_band():
+    """The share of experts that is read, fitted to one source, predicts the other."""
+    rows = mixture_rows()
+    known = [row for row in rows if row.source == "specbundle"]
+    engine = replace(FITTED, experts=estimator.fit_experts(FITTED, known))
+    assert 0.2 < engine.experts < 0.6, "far from none, and from independent experts"
+    others = [row for row in rows if row.source != "specbundle"]
+    for row in others:
+        found = estimator.predict(row, engine)
+        assert found.low <= row.measured <= found.high
+        assert abs(found.speedup / row.measured - 1) < 0.15
+    every = [estimator.predict(row, FITTED) for row in rows]
+    inside = [e.low <= row.measured <= e.high for e, row in zip(every, rows)]
+    assert np.mean(inside) >= 0.75
+
+
 def test_the_library_ships_the_fit():
     engine, factors = estimator.fit(dense_rows(), curves())
     engine = replace(engine, experts=estimator.fit_experts(engine, mixture_rows()))

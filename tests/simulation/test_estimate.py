@@ -12,6 +12,7 @@ from specdec_lite.simulation.estimate import (
     BENCH,
     FITTED,
     Engine,
+    Hardware,
     Network,
     bench_times,
     calibrate,
@@ -247,11 +248,16 @@ def test_the_interactive_calibrates_and_switches_off_as_python_does():
         ({"gamma": 0}, "gamma"),
         ({"batch": 0}, "batch"),
         ({"context": -1}, "context"),
+        ({"target": Network(0)}, "target.parameters=0"),
+        ({"hardware": Hardware(0, 1e12)}, "hardware.bandwidth=0"),
+        ({"hardware": Hardware(1e12, float("nan"))}, "hardware.throughput=nan"),
+        ({"hardware": Hardware(1e12, 1e12, gpus=0)}, "hardware.gpus=0"),
     ],
 )
 def test_bad_input_names_the_argument(arguments, message):
     with pytest.raises(ValueError, match=message):
-        estimate(DENSE, SMALL, H100, **({"alpha": 0.8, "gamma": 4} | arguments))
+        usual = {"target": DENSE, "draft": SMALL, "hardware": H100, "alpha": 0.8, "gamma": 4}
+        estimate(**(usual | arguments))
 
 
 @pytest.mark.parametrize(
