@@ -458,13 +458,15 @@ function render({ model, el }) {
   );
   charts.round.node.append(make("ul", { class: "sdl-keys" }, ...LEGEND.map(key)));
   let pick = () => ({});
+  let wasTable = false;
   const draw = () => {
     const s = state();
     const r = consequences(s);
     for (const each of [show, showAssumed, showRound, showTable]) each(s);
     for (const name of ["pair", "machine"]) menus[name].value = String(s[name]);
     const isTable = needsTable(s);
-    if (isTable) measured.open = true;
+    if (isTable && !wasTable) measured.open = true;
+    wasTable = isTable;
     groups.forEach((node, i) => {
       node.hidden = isTable !== Boolean(i);
     });
