@@ -16,7 +16,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 PACKAGES = ("specdec_lite", "specdec_book")
-DATA = ("specdec_lite/weights/**/*", "results/**/*.json", "specdec_book/viz/static/drawings/*")
+DATA = (
+    "specdec_lite/weights/**/*",
+    "specdec_lite/**/*.json",
+    "specdec_lite/**/*.c",
+    "results/**/*.json",
+    "specdec_book/viz/static/**/*.css",
+    "specdec_book/viz/static/drawings/*",
+)
+"""Files that chapters read. The modules of interactives are served, and not part of an output."""
 SOFTWARE = ("torch", "transformers", "numpy", "plotly", "ipykernel")
 COMMAND = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)  # such as %pip
 
