@@ -1,9 +1,9 @@
 """Draw the social card of every chapter: its title above its first figure, 1200 × 630 pixels.
 
-    make book && python site/cards.py    # a minute; site/static/cards/<chapter>.png
+    make book && python site/cards.py    # a minute; _build/html/_static/cards/<chapter>.png
 
-`repair_html` puts the card into the head of the chapter's page. A chapter without a card shows the
-book's own.
+A built page names the book's own card; here each chapter's page gets the name of its own. The
+published site has these cards, and the repository does not keep them.
 """
 
 import io
@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "_build" / "html"
-OUT = ROOT / "site" / "static" / "cards"
+OUT = BOOK / "_static" / "cards"
 SIZE = (1200, 630)
 MARGIN = 40
 BAND = 150
@@ -54,6 +54,11 @@ def best(figures: list):
     return figures[next((i for i in high if boxes[i]["width"] > 1.5 * boxes[i]["height"]), high[0])]
 
 
+def with_own_card(page: str, name: str) -> str:
+    """Return a built page whose metadata names its own card."""
+    return page.replace("/_static/card.png", f"/_static/cards/{name}.png")
+
+
 def main() -> None:
     """Write one card per chapter of the built book."""
     OUT.mkdir(exist_ok=True)
@@ -65,15 +70,13 @@ def main() -> None:
             file = BOOK / "notebooks" / f"{source.stem}.html"
             page.goto(f"{address}notebooks/{file.name}")
             title = page.locator("h1").first.evaluate("(h) => h.firstChild.textContent.trim()")
-            figures = page.locator(FIGURES).all()
-            shown = next(
-                f for f in figures if (f.bounding_box() or {"height": 0})["height"] > LEAST
-            )
+            shown = best(page.locator(FIGURES).all())
             shown.scroll_into_view_if_needed()
             page.wait_for_timeout(400)
             figure = Image.open(io.BytesIO(shown.screenshot())).convert("RGB")
             drawn = card(title, figure).quantize(96, dither=Image.Dither.NONE)
             drawn.save(OUT / f"{file.stem}.png", optimize=True)
+            file.write_text(with_own_card(file.read_text("utf-8"), file.stem), "utf-8")
             print(file.stem, f"{(OUT / f'{file.stem}.png').stat().st_size / 1e3:.0f} kB")
 
 

@@ -127,17 +127,8 @@ def use_one_logo(soup: BeautifulSoup) -> None:
         logo["class"] = ["logo__image"]
 
 
-CARDS = Path(__file__).resolve().parent.parent / "static" / "cards"
-
-
-def card_of(page: str) -> str:
-    """Return the address of a page's social card below _static: its own, or the book's."""
-    own = CARDS / f"{page.rsplit('/', 1)[-1]}.png"
-    return f"cards/{own.name}" if own.is_file() else "card.png"
-
-
-def add_metadata(soup: BeautifulSoup, home: str, page: str = "") -> None:
-    """Add what search engines and shared links show: first paragraph, title and a card."""
+def add_metadata(soup: BeautifulSoup, home: str) -> None:
+    """Add what search engines and shared links show: first paragraph, title and the book's card."""
     first = soup.select_one("article p")
     text = " ".join(first.get_text(" ").split()) if first else ""
     summary = text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
@@ -146,7 +137,7 @@ def add_metadata(soup: BeautifulSoup, home: str, page: str = "") -> None:
         "og:type": "article",
         "og:title": title,
         "og:description": summary,
-        "og:image": f"{home}_static/{card_of(page)}",
+        "og:image": f"{home}_static/card.png",
     }
     tags = [{"name": "description", "content": summary}]
     tags += [{"property": name, "content": content} for name, content in properties.items()]
@@ -207,7 +198,6 @@ def repair(
     glossary: Sequence[terms.Term] = (),
     references: Sequence[citations.Reference] = (),
     chapter: str | None = None,
-    name: str = "",
 ) -> BeautifulSoup:
     """Return a page with all repairs; its formulas are still TeX."""
     soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=PRESERVED)
@@ -217,7 +207,7 @@ def repair(
     citations.add_cards(soup, references)
     if chapter is not None:
         captions.number_figures(soup, chapter)
-    add_metadata(soup, home, name)
+    add_metadata(soup, home)
     return soup
 
 
@@ -275,14 +265,8 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
         if "_static" not in page.parts and not redirects:
             chapter = numbering.number(page.as_posix(), Path(app.srcdir))
             terms_of_page = glossary if chapter is not None else ()
-            pages[path] = repair(
-                path.read_text("utf-8"),
-                home,
-                terms_of_page,
-                references,
-                chapter,
-                page.with_suffix("").as_posix(),
-            )
+            source = path.read_text("utf-8")
+            pages[path] = repair(source, home, terms_of_page, references, chapter)
     formulas.draw_formulas(list(pages.values()), Path(app.srcdir) / "node_modules")
     bundle.bundle_files(list(pages.values()), out / "_static")
     for path, soup in pages.items():

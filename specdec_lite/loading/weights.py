@@ -1,26 +1,37 @@
 """Save and load trained drafters: weights, configuration and the fingerprint of their target.
 
 Every trained drafter is stored in one safetensors file. Its metadata states the arguments that
-build the module and which target the module was trained on.
+build the module and which target the module was trained on. The bytes of each tensor are sorted by
+their position in a number and deflated, which changes no bit of the weights.
 """
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
-from specdec_lite import _extras, checks
+from specdec_lite import checks
 from specdec_lite.engine.models import CausalLM
 
 FILE = "weights.safetensors"
-BLOCKS = "Q8_0"
+BLOCKS = {4: "Q4_0", 8: "Q8_0"}
+"""Bits → name of GGUF's blocks of 32 numbers: a scale in float16, then the codes."""
+DEFLATED = "deflated"
+"""Key of the metadata: tensor → dtype, shape and number of bytes whose positions are sorted."""
+GROUP = 32
+"""Numbers that share a scale."""
+STEPS = tuple(0.7 + 0.02 * number for number in range(21))
+"""Scales that 4 bits try, relative to the one that reaches the largest number of a block."""
 SHIPPED = Path(__file__).parent.parent / "weights"
 LOADED_IN_FLOAT16 = {"a20cef35edb53b32": "6f35e66dfea6c89b"}
 """Fingerprints of targets stored in float32: after loading in float16 → as stored. The shipped one is
@@ -66,16 +77,19 @@ def save(
     bits: int = 16,
 ) -> Path:
     """Write a trained module to folder/weights.safetensors."""
-    if bits not in (8, 16):
-        raise ValueError(f"bits={bits!r}: must be 8 or 16")
+    if bits not in (4, 8, 16):
+        raise ValueError(f"bits={bits!r}: must be 4, 8 or 16")
     duplicates = tied_weights(module)
     own = {name: w.detach() for name, w in module.state_dict().items() if name not in duplicates}
-    in_blocks = [name for name, weight in own.items() if bits == 8 and has_blocks(weight)]
-    tensors = {name: pack(w) if name in in_blocks else cast(w, dtype) for name, w in own.items()}
+    in_blocks = [name for name, weight in own.items() if bits in BLOCKS and has_blocks(weight)]
+    tensors = {
+        name: pack(weight, bits) if name in in_blocks else cast(weight, dtype).cpu()
+        for name, weight in own.items()
+    }
     metadata = {"config": json.dumps(config), "target": fingerprint(target)}
     if in_blocks:
-        metadata[BLOCKS] = json.dumps(in_blocks)
-    return write(Path(folder) / FILE, tensors, metadata)
+        metadata[BLOCKS[bits]] = json.dumps(in_blocks)
+    return write_deflated(Path(folder) / FILE, tensors, metadata)
 
 
 def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Module:
@@ -84,7 +98,7 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(f"{label}: must be a folder that holds {FILE}, or such a file")
-    metadata, weights = _read(file, label)
+    metadata, weights = read(file, label)
     if not {"config", "target"} <= set(metadata):
         raise ValueError(
             f"{label}: holds {sorted(weights)} without the metadata config and target: not the file"
@@ -106,18 +120,72 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
     return module.to(target.device).requires_grad_(False).eval()
 
 
-def _read(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return the metadata and the unpacked tensors of a file."""
+def read(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata and the dequantized tensors of a file."""
+    metadata, tensors = read_stored(file, label)
+    for bits in BLOCKS:
+        tensors |= {name: unpack(tensors[name], bits) for name in in_blocks(metadata, bits, label)}
+    return metadata, tensors
+
+
+def in_blocks(metadata: dict[str, str], bits: int, label: str) -> list[str]:
+    """Return the names of the tensors that are stored in blocks of a number of bits."""
+    return _entry(metadata, BLOCKS[bits], list, label) if BLOCKS[bits] in metadata else []
+
+
+def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata and the tensors of a file, quantized ones in their blocks."""
     try:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
             tensors = {name: content.get_tensor(name) for name in content.keys()}
     except SafetensorError as error:
         raise ValueError(f"{label}: not a safetensors file ({error})") from None
-    in_blocks = _entry(metadata, BLOCKS, list, label) if BLOCKS in metadata else []
-    if unknown := [name for name in in_blocks if name not in tensors]:
-        raise ValueError(f"{label}: its metadata {BLOCKS} names {unknown[0]!r}, which is not there")
-    return metadata, tensors | {name: unpack(tensors[name]) for name in in_blocks}
+    deflated = _entry(metadata, DEFLATED, dict, label) if DEFLATED in metadata else {}
+    named = {DEFLATED: list(deflated)}
+    named |= {BLOCKS[bits]: in_blocks(metadata, bits, label) for bits in BLOCKS}
+    for key, names in named.items():
+        if unknown := [name for name in names if name not in tensors]:
+            raise ValueError(
+                f"{label}: its metadata {key} names {unknown[0]!r}, which is not there"
+            )
+    try:
+        return metadata, tensors | {
+            name: inflate(tensors[name], *deflated[name]) for name in deflated
+        }
+    except (zlib.error, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"{label}: its metadata {DEFLATED} does not fit ({error})") from None
+
+
+def write_deflated(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
+    """Write a file whose tensors are deflated; quantized ones are given in their blocks."""
+    widths = {name: tensor.element_size() for name, tensor in tensors.items()}
+    for bits in BLOCKS:
+        names = in_blocks(metadata, bits, str(path))
+        widths |= dict.fromkeys(names, block_bytes(bits))
+    deflated = {
+        name: (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), widths[name])
+        for name, tensor in tensors.items()
+    }
+    packed = {name: deflate(tensor, widths[name]) for name, tensor in tensors.items()}
+    return write(path, packed, metadata | {DEFLATED: json.dumps(deflated)})
+
+
+def deflate(tensor: Tensor, width: int) -> Tensor:
+    """Return the bytes of a tensor, sorted by their position in items of a width, and deflated."""
+    items = tensor.contiguous().flatten().view(torch.uint8).numpy().reshape(-1, width)
+    data = zlib.compress(items.T.tobytes(), 9)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def inflate(data: Tensor, dtype: str, shape: Sequence[int], width: int) -> Tensor:
+    """Return the tensor that was deflated."""
+    kind = getattr(torch, dtype)
+    size = math.prod(shape) * kind.itemsize
+    raw = zlib.decompressobj().decompress(data.numpy().tobytes(), size + 1)
+    items = np.frombuffer(raw, np.uint8).reshape(width, -1).T
+    numbers = torch.from_numpy(items.flatten()).view(-1, kind.itemsize).view(kind)
+    return numbers.view(shape)
 
 
 def _entry(metadata: dict[str, str], key: str, kind: type[Entry], label: str) -> Entry:
@@ -192,23 +260,69 @@ def check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], label
 
 def has_blocks(weight: Tensor) -> bool:
     """Return whether a tensor holds floating-point rows of whole blocks of 32 numbers."""
-    return weight.is_floating_point() and weight.dim() > 1 and weight.shape[-1] % 32 == 0
+    return weight.is_floating_point() and weight.dim() > 1 and weight.shape[-1] % GROUP == 0
 
 
-def pack(weight: Tensor) -> Tensor:
-    """Quantize a matrix to Q8_0."""
-    gguf = _extras.load("gguf")
-    numbers = weight.float().cpu().numpy()
-    return torch.from_numpy(gguf.quants.quantize(numbers, gguf.GGMLQuantizationType.Q8_0))
+def block_bytes(bits: int) -> int:
+    """Return the size of a block."""
+    return 2 + 4 * bits
 
 
-def unpack(blocks: Tensor) -> Tensor:
-    """Dequantize a matrix from Q8_0.
+def pack(weight: Tensor, bits: int) -> Tensor:
+    """Quantize a matrix, every block with its own scale.
 
-    Shapes: blocks [..., 34/32 · n].
+    In 4 bits the scale of a block is the one with the least squared error of `STEPS`: a code range
+    that reaches the largest number exactly is too coarse for the others.
+
+    Shapes: weight [..., n]; result [..., n / 32 · block].
     """
-    gguf = _extras.load("gguf")
-    return torch.from_numpy(gguf.quants.dequantize(blocks.numpy(), gguf.GGMLQuantizationType.Q8_0))
+    groups = weight.detach().float().cpu().unflatten(-1, (-1, GROUP))
+    if bits == 8:
+        scale = (groups.abs().amax(-1, keepdim=True) / 127).half()
+        codes = codes_of(groups, scale, 8).to(torch.int8).view(torch.uint8)
+    else:
+        scale = least_squares_scale(groups)
+        codes = (codes_of(groups, scale, 4) + 8).to(torch.uint8)
+        codes = codes[..., : GROUP // 2] | codes[..., GROUP // 2 :] << 4
+    return torch.cat((scale.view(torch.uint8), codes), -1).flatten(-2)
+
+
+def codes_of(groups: Tensor, scale: Tensor, bits: int) -> Tensor:
+    """Return the nearest codes of numbers."""
+    quotient = groups / scale.float().masked_fill(scale == 0, 1)
+    most = 2 ** (bits - 1) - 1
+    return quotient.round().clamp(-most - 1, most)
+
+
+def least_squares_scale(groups: Tensor) -> Tensor:
+    """Return the scale of each block, of either sign, with the least squared error in 4 bits.
+
+    Shapes: groups [..., 32]; result [..., 1].
+    """
+    largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
+    best = torch.zeros_like(largest).half()
+    least = torch.full_like(largest, math.inf)
+    for step in STEPS:
+        codes = codes_of(groups, largest * step / -8, 4)
+        scale = (groups * codes).sum(-1, keepdim=True) / codes.square().sum(-1, keepdim=True)
+        scale = scale.nan_to_num(0.0).half()
+        error = (codes_of(groups, scale, 4) * scale.float() - groups).square().sum(-1, keepdim=True)
+        best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
+    return best
+
+
+def unpack(blocks: Tensor, bits: int) -> Tensor:
+    """Dequantize a matrix.
+
+    Shapes: blocks [..., n / 32 · block].
+    """
+    groups = blocks.unflatten(-1, (-1, block_bytes(bits)))
+    scale, codes = groups[..., :2].contiguous().view(torch.float16).float(), groups[..., 2:]
+    if bits == 8:
+        numbers = codes.contiguous().view(torch.int8).float()
+    else:
+        numbers = torch.cat((codes & 15, codes >> 4), -1).float() - 8
+    return (scale * numbers).flatten(-2)
 
 
 def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cards
 import pytest
 import tinycss2
 from browsing import CHAPTERS, FIRST_CHAPTER, PAGES, START, parsed
@@ -29,6 +30,13 @@ def test_a_trace_keeps_its_indentation():
     assert TRACE in str(repair(PAGE.format(TRACE), "https://example.org/"))
     plain = str(BeautifulSoup(PAGE.format(TRACE), "html.parser"))
     assert TRACE not in plain, "the parser's default keeps the whitespace too"
+
+
+def test_a_built_page_gets_its_own_card_when_the_cards_are_drawn():
+    built = str(repair(PAGE.format("<p>text</p>"), "https://example.org/"))
+    own = cards.with_own_card(built, "13_eagle")
+    assert '"https://example.org/_static/cards/13_eagle.png"' in own
+    assert own.replace("/cards/13_eagle.png", "/card.png") == built
 
 
 def test_page_numbers_come_from_the_file_names(tmp_path: Path):

@@ -17,7 +17,6 @@ from heads_zoo import (
     random_speculator,
 )
 from models_zoo import native
-from safetensors.torch import load_file
 
 from benchmarks import heads as recording
 from benchmarks.experiment import execute
@@ -35,7 +34,7 @@ from specdec_lite.drafters.eagle.feature_head import Eagle1Head
 from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.weights import load, save
+from specdec_lite.loading.weights import FILE, load, read_stored, save
 from specdec_lite.training import anchors, eagle, head_trainer, heads
 from specdec_lite.training.__main__ import main
 from specdec_lite.tree import TokenTree
@@ -178,9 +177,9 @@ def test_a_whole_run_resumes_where_it_stopped(kind, tmp_path, monkeypatch):
         names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter, "hydra": HydraDrafter}
         drafter = names.get(kind, BlockDiffusionDrafter).from_pretrained(TARGET, folder)
     assert drafter.limits().is_chain
-    first = load_file(folder / "weights.safetensors")
+    first = read_stored(folder / FILE, "")[1]
     main(arguments)  # from its checkpoint, with nothing left to do
-    again = load_file(folder / "weights.safetensors")
+    again = read_stored(folder / FILE, "")[1]
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert all(map(torch.equal, before, pair.target.model.parameters()))
 
