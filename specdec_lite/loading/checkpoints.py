@@ -4,8 +4,12 @@ Weights are read from safetensors only, and code that comes with a model is neve
 """
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +23,7 @@ from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.memory import Size, hugging_face_size, native_size
+from specdec_lite.loading.memory import Size, hugging_face_size, is_out_of_memory, native_size
 from specdec_lite.loading.model_config import (
     config_to_hf,
     native_config,
@@ -183,6 +187,8 @@ def load_native(
     try:
         model.load_state_dict(from_hf_state(state, config), assign=True)
     except (KeyError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise ValueError(f"{folder}: its weights do not fit its config.json: {error}") from None
     if unused := [name for name in state if not _is_redundant(name, config)]:
         raise ValueError(
@@ -215,11 +221,16 @@ def _indexed_files(folder: Path) -> list[str]:
         return []
     try:
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        outside = [name for name in names if Path(name).name != name]
+        outside = [name for name in names if Path(name).name != name or name in ("", "..")]
+        other = [name for name in names if not name.endswith(".safetensors")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{index}: names no weights: download or copy it again") from None
     if outside:
         raise ValueError(f"{index}: names {outside[0]!r}: must be a file in the same folder")
+    if other:
+        raise ValueError(
+            f"{index}: names {other[0]!r}: must be *.safetensors; other formats can run code"
+        )
     return names
 
 
@@ -249,7 +260,10 @@ def _read(file: Path) -> dict[str, Tensor]:
 def save_model(
     folder: Path, model: Transformer, tokenizer: "PreTrainedTokenizerBase", limit: int = SHARD_BYTES
 ) -> None:
-    """Write a model and its tokenizer so that plain transformers loads them as a Llama."""
+    """Write a model and its tokenizer so that plain transformers loads them as a Llama.
+
+    A folder that exists is replaced in one step; its other files, such as a README, are kept.
+    """
     config = model.config
     for name, absent in (("window", None), ("qk_norm", False)):
         if getattr(config, name) != absent:
@@ -257,13 +271,34 @@ def save_model(
                 f"model has {name}={getattr(config, name)}: must be {absent}, because a Llama's"
                 " config.json cannot express it"
             )
-    folder.mkdir(parents=True, exist_ok=True)
     entries = config_to_hf(
         config, "LlamaForCausalLM", mlp_bias=False, bos_token_id=0, eos_token_id=0, dtype="bfloat16"
     )
-    (folder / "config.json").write_text(json.dumps(entries, indent=1) + "\n")
-    _write_shards(folder, _shards(model, limit))
-    tokenizer.save_pretrained(folder)
+    with _replaced(folder) as part:
+        (part / "config.json").write_text(json.dumps(entries, indent=1) + "\n")
+        _write_shards(part, _shards(model, limit))
+        tokenizer.save_pretrained(part)
+
+
+@contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; what is written into it then replaces the model in `folder`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        part, old = Path(scratch, "new"), Path(scratch, "old")
+        part.mkdir()
+        yield part
+        if not folder.exists():
+            part.replace(folder)
+            return
+        for path in folder.iterdir():
+            # An index or a shard of the model before would be read instead of the new weights.
+            is_weight = path.name == INDEX or path.match("model*.safetensors")
+            if not is_weight and not (part / path.name).exists():
+                copy = shutil.copytree if path.is_dir() else shutil.copy2
+                copy(path, part / path.name)
+        folder.replace(old)
+        part.replace(folder)
 
 
 def _shards(model: Transformer, limit: int) -> list[dict[str, Tensor]]:

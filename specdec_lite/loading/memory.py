@@ -1,5 +1,6 @@
 """Compare the memory that models need with the memory that a device has free."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -213,6 +214,12 @@ def advise(action: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+        if not is_out_of_memory(error):
             raise
         raise MemoryError(f"memory ran out while {action}: {ADVICE}") from None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether PyTorch or safetensors ran out of memory, by the words of their errors."""
+    words = re.search(r"can(no|')t allocate memory", str(error), re.IGNORECASE)
+    return isinstance(error, torch.OutOfMemoryError) or words is not None

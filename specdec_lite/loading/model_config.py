@@ -17,6 +17,8 @@ REQUIRED = (
     *("intermediate_size", "num_hidden_layers"),
 )
 COUNTS = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
+MOST_LAYERS = 10_000
+"""Layers that are built; a file that states more would occupy the loader for minutes."""
 KINDS = {dict: "object", list: "array"}
 DTYPES = {
     "float64": torch.float64,
@@ -31,7 +33,7 @@ def read_config(folder: Path) -> dict:
     path = Path(folder) / "config.json"
     try:
         config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path}: must describe a model, and holds a {type(config).__name__}")
@@ -51,8 +53,14 @@ def config_in(file: Path, config: dict) -> TransformerConfig | None:
         return config_from_hf(config)
     except KeyError as error:
         raise ValueError(f"{file}: lacks {error}") from None
-    except ValueError as error:
+    except (ValueError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{file}: {error}") from None
+
+
+def shortened(value: object) -> str:
+    """Return a value as an error quotes it, of at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def config_from_hf(config: dict) -> TransformerConfig | None:
@@ -107,15 +115,17 @@ def _check_entries(config: dict) -> None:
         if value is None and name in COUNTS:
             continue
         if value is None or not is_whole(value) or value < 1:
-            raise ValueError(f"{name}={value!r}: must be a whole number ≥ 1")
+            raise ValueError(f"{name}={shortened(value)}: must be a whole number ≥ 1")
+    if config["num_hidden_layers"] > MOST_LAYERS:
+        raise ValueError(f"num_hidden_layers={config['num_hidden_layers']}: at most {MOST_LAYERS}")
     for name in ("rms_norm_eps", "rope_theta"):
         value = config.get(name)
         if value is not None and not (is_number(value) and value > 0):
-            raise ValueError(f"{name}={value!r}: must be a number > 0")
+            raise ValueError(f"{name}={shortened(value)}: must be a number > 0")
     for name, kind in (("rope_parameters", dict), ("rope_scaling", dict), ("layer_types", list)):
         value = config.get(name)
         if value is not None and not isinstance(value, kind):
-            raise ValueError(f"{name}={value!r}: must be a JSON {KINDS[kind]}")
+            raise ValueError(f"{name}={shortened(value)}: must be a JSON {KINDS[kind]}")
 
 
 def _layer_types(config: dict) -> set[str]:
@@ -125,11 +135,9 @@ def _layer_types(config: dict) -> set[str]:
     """
     if config.get("layer_types") or not config.get("use_sliding_window"):
         return set(config.get("layer_types") or ())
-    first = config.get("max_window_layers", 28)
-    return {
-        "sliding_attention" if layer >= first else "full_attention"
-        for layer in range(config["num_hidden_layers"])
-    }
+    first, count = config.get("max_window_layers", 28), config["num_hidden_layers"]
+    windowed = {"sliding_attention"} if count > first else set()
+    return windowed | ({"full_attention"} if first > 0 else set())
 
 
 def config_to_hf(config: TransformerConfig, architecture: str, **entries) -> dict:

