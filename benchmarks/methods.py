@@ -1,8 +1,9 @@
-"""List every drafter and every rule of the library as a row of the scoreboard.
+"""List every drafter and every rule of the library: one row each, for the scoreboard and the tests.
 
 Each row is ready to run on the shipped pair or on SmolLM2. `scoreboard_counts` and
-`scoreboard_clocks` measure the rows. A test fails if a drafter or rule of the library has no row
-here.
+`scoreboard_clocks` measure the rows. With `tiny=True` the invariants and the enumeration of
+distributions run the row too, on models with random weights. A test fails if a drafter or rule of
+the library has no row here.
 """
 
 import argparse
@@ -56,6 +57,8 @@ class Method:
         targets: Targets on which the method runs, "pair" and "smollm2".
         weights: Folder of the trained weights that the method needs for a target.
         lacks: Why the method cannot run on SmolLM2, if `targets` does not contain it.
+        tiny: Whether the tests make this row for models with random weights, and without a
+            tokenizer. Other drafters have entries of their own in `tests/registry.py`.
     """
 
     make: Callable[[Pair, int], d.Drafter]
@@ -65,6 +68,7 @@ class Method:
     targets: Sequence[str] = BOTH
     weights: str | None = None
     lacks: str = NO_DRAFT_MODEL
+    tiny: bool = False
 
     @property
     def lossless(self) -> bool:
@@ -125,8 +129,8 @@ def without_weights() -> dict[str, Method]:
     """Return the methods that use only the text and the target."""
     ch8, ch12 = "notebooks/08_model_free", "notebooks/14_lookahead"
     return {
-        "prompt lookup": Method(lambda pair, g: d.PromptLookupDrafter(g), "text", ch8),
-        "suffix decoding": Method(lambda pair, g: d.SuffixDrafter(g), "text", ch8),
+        "prompt lookup": Method(lambda pair, g: d.PromptLookupDrafter(g), "text", ch8, tiny=True),
+        "suffix decoding": Method(lambda pair, g: d.SuffixDrafter(g), "text", ch8, tiny=True),
         "suffix decoding, a tree": Method(
             lambda pair, g: d.SuffixDrafter(2 * g, width=3), "text", ch8
         ),
@@ -156,7 +160,7 @@ def parts_of_the_target() -> dict[str, Method]:
         ),
         "layers left out": Method(skipping, "target", ch9),
         "the target in 8 bits": Method(
-            lambda pair, g: d.QuantizedDrafter(pair.target, 8, g), "target", ch9
+            lambda pair, g: d.QuantizedDrafter(pair.target, 8, g), "target", ch9, tiny=True
         ),
         "look-ahead rows": Method(
             lambda pair, g: d.PassDrafter.from_pretrained(pair.target),

@@ -1,12 +1,15 @@
 """Tables of what is promised: which architectures, rules and drafters are lossless, and refusals.
 
-`python tests/matrix.py` runs the checks and writes results/losslessness/<machine>.json. The book's
+`python tests/matrix.py` runs the checks and writes results/losslessness/<machine>.json; with
+`--only NAME` it adds or renews the rows of one drafter, rule, architecture or refusal. The book's
 appendix shows that file; test_matrix.py and test_architectures.py compare every entry with a fresh
 run.
 """
 
 import argparse
+import json
 import sys
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import cache
 
@@ -192,31 +195,77 @@ def refusal(name: str) -> dict:
 
 
 PARTS = {
-    "architectures": lambda: [asdict(examine(kind)) for kind in TYPES],
-    "rules": lambda: [law_of_rule(name, way) for name, (_, ways) in RULES.items() for way in ways],
-    "drafters": lambda: [
-        law_of_drafter(name, judge) for name in DRAFTERS for judge in judges(name)
-    ],
-    "refused": lambda: [refusal(name) for name in REFUSALS],
+    "architectures": {(kind,): lambda kind: asdict(examine(kind)) for kind in TYPES},
+    "rules": {(name, way): law_of_rule for name, (_, ways) in RULES.items() for way in ways},
+    "drafters": {(name, rule): law_of_drafter for name in DRAFTERS for rule in judges(name)},
+    "refused": {(name,): refusal for name in REFUSALS},
 }
+"""Every row of every table: its key, and the function of the key that computes it."""
+KEYS = {
+    "architectures": ("kind",),
+    "rules": ("rule", "draft"),
+    "drafters": ("drafter", "rule"),
+    "refused": ("asked",),
+}
+"""The fields of a row that are its key."""
+
+
+def rows(part: str) -> dict[tuple[str, ...], dict]:
+    """Return the recorded rows of a table by key."""
+    return {tuple(row[key] for key in KEYS[part]): row for row in recorded()[part]}
+
+
+def command(name: str) -> str:
+    """Return the command that records the rows of one name."""
+    return f"python tests/matrix.py --only {name!r}"
+
+
+def tables(chosen: Collection[str]) -> dict[str, list[dict]]:
+    """Return all tables, with the rows of the chosen tables and names computed anew."""
+
+    def row(part: str, key: tuple[str, ...]) -> dict:
+        if part in chosen or key[0] in chosen:
+            return PARTS[part][key](*key)
+        if key not in rows(part):
+            raise SystemExit(f"{part} has no row for {key}, run: {command(key[0])}")
+        return rows(part)[key]
+
+    def ordered(part: str) -> list[tuple[str, ...]]:
+        """Return the keys of a table: those recorded already in their order, then the new ones."""
+        known = [key for key in rows(part) if key in PARTS[part]]
+        return known + [key for key in PARTS[part] if key not in known]
+
+    return {part: [row(part, key) for key in ordered(part)] for part in PARTS}
 
 
 def main() -> None:
-    """The command line: everything, or only some parts anew where the versions are the same."""
+    """The command line: record everything, or some tables or rows anew."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
-    parts = parser.parse_args().only
+    about = (
+        f"tables ({', '.join(PARTS)}) or names of rows, such as a drafter's; default: all tables"
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=list(PARTS), help=about)
+    chosen = parser.parse_args().only
+    names = {*PARTS, *(key[0] for keys in PARTS.values() for key in keys)}
+    if unknown := [name for name in chosen if name not in names]:
+        parser.error(f"--only {unknown[0]!r}: there is no such table or row")
     what = (
         "Which architectures, acceptance rules and drafters are lossless, by running them; and what"
         " is refused"
     )
     stamp = stamps.stamp(what, "python tests/matrix.py")
-    before = {} if set(parts) == set(PARTS) else recorded()
-    if before and before["versions"] != stamp["versions"]:
-        parser.error(f"recorded with {before['versions']}: renew everything")
-    data = {part: make() if part in parts else before[part] for part, make in PARTS.items()}
     path = stamps.recording_path("losslessness", stamp["machine"], recordings.FOLDER)
-    print("wrote", stamps.save(path, stamp, data))
+    if not {*PARTS} <= {*chosen}:
+        # The rows are exact, so they do not depend on the machine: they go into the recording that
+        # has the others, whose versions they must share.
+        if recorded()["versions"] != stamp["versions"]:
+            parser.error(
+                f"recorded with {recorded()['versions']}, installed are {stamp['versions']}: install"
+                " requirements.txt, or record everything"
+            )
+        path = recordings.find("losslessness")
+        stamp, _ = stamps.split(json.loads(path.read_text(encoding="utf-8")))
+    print("wrote", stamps.save(path, stamp, tables(chosen)))
 
 
 if __name__ == "__main__":

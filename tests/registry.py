@@ -1,8 +1,10 @@
 """List every drafter and every rule for the invariants, one entry each.
 
-A new method needs an entry here. Its row on the scoreboard is in `benchmarks.methods`.
+A row of `benchmarks.methods` with `tiny=True` is an entry as it is. A drafter that needs random
+heads, a text or other settings has its entry here.
 """
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from models_zoo import (
     two_likeliest,
 )
 
+from benchmarks.methods import METHODS, Method
 from specdec_lite import acceptance as a, drafters as d, generate
 from specdec_lite.acceptance import draw_chain
 from specdec_lite.drafters.copying.indexes import Counts
@@ -35,6 +38,7 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter
 from specdec_lite.gpu.whole_draft import CapturedDrafter
+from specdec_lite.loading.pairs import Pair
 from specdec_lite.speculation import Drafter
 from specdec_lite.tree import TokenTree
 
@@ -125,7 +129,6 @@ DRAFTERS = {
     "draft model that has learnt online": lambda target: after_learning(
         d.OnlineDrafter(perturbed(target, 0.3), 3, every=1, learning_rate=1e-3), target
     ),
-    "prompt lookup": lambda target: d.PromptLookupDrafter(3),
     "prompt lookup, the earliest place": lambda target: d.PromptLookupDrafter(
         Heuristic(3, first=1), 2, latest=False
     ),
@@ -138,7 +141,6 @@ DRAFTERS = {
     "n-gram model, chosen": lambda target: d.NgramDrafter.from_text(
         perturbed_text(target), target.vocab_size, 2, 3, draft_temperature=0.0
     ),
-    "suffix decoding": lambda target: d.SuffixDrafter(3),
     "suffix decoding with a memory, a tree": lambda target: with_memory(
         d.SuffixDrafter(6, factor=3.0, width=2), target
     ),
@@ -235,7 +237,6 @@ DRAFTERS = {
     "the target without some sublayers": lambda target: d.LayerSkipDrafter(
         target, [(0, "mlp"), (1, "attention")], 3
     ),
-    "the target in 8 bits": lambda target: d.QuantizedDrafter(target, 8, 3),
     **(
         {
             "the target in 8 bits, and its inputs": lambda target: d.QuantizedDrafter(
@@ -296,6 +297,14 @@ DRAFTERS = {
         perturbed(target), grow(broken.mixed(2)), 2
     ),
 }
+
+
+def of_scoreboard(method: Method) -> Callable[[CausalLM], Drafter]:
+    """Return a row of the scoreboard as an entry: a function from a target to the drafter."""
+    return lambda target: method.make(Pair(target, perturbed(target), tokenizer=None), 3)
+
+
+DRAFTERS |= {name: of_scoreboard(row) for name, row in METHODS.items() if row.tiny}
 
 # Drafters that use a part of the target's layers or of its cache.
 NATIVE_ONLY = {
