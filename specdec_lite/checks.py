@@ -46,6 +46,7 @@ def unit(name: str, value) -> float:
 
 def model(name: str, value) -> Any:
     """Return a value that is a `CausalLM`."""
+    # By its methods, not by its class: this module imports no model.
     if not hasattr(value, "score") or not hasattr(value, "new_cache"):
         raise TypeError(
             f"{name} is a {type(value).__name__}: must be a CausalLM; wrap the model as"

@@ -97,7 +97,7 @@ class Output:
     stats: Stats = field(init=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "stats", Stats.of(self.steps))
+        object.__setattr__(self, "stats", Stats.of(self.steps))  # the dataclass is frozen
 
     def __repr__(self) -> str:
         stats = self.stats
@@ -150,6 +150,7 @@ def stream(
         TypeError: at the call, before any model runs; the message names the argument.
         ValueError: likewise.
     """
+    # Checked here, not in the generator: errors come with the call, not with the first step.
     request = prepare(
         target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids
     )
@@ -160,6 +161,7 @@ def _rounds(request: Request, rng: Rng) -> Iterator[Step]:
     """Yield the steps of a checked request."""
     context, session = request.begin(request.target.new_cache(capacity=request.capacity), rng)
     layers, stops = request.hidden_layers, request.stops
+    # Without a drafter every proposal is empty, and a round is a step of plain decoding.
     while context.wanted > 0:
         step, context = speculate(request.target, session, context, request.rule, layers, stops)
         yield step

@@ -72,7 +72,7 @@ class Proposal:
         if self.probs is None:
             if self.nodes is not None:
                 raise ValueError("nodes without probs: give one row of probs per draw, or neither")
-            return range(count)
+            return range(count)  # chosen tokens: one draw per node, each from a one-hot row
         nodes = range(count) if self.nodes is None else [index(node) for node in self.nodes]
         if len(nodes) != len(self.probs):
             raise ValueError(
@@ -194,7 +194,7 @@ class Proposal:
             parts["q"] = probs.gather(-1, nodes[:, None])[:, 0]
         host = download(**parts)
         ids = tuple(map(int, host["tokens"]))
-        other = copy(self)
+        other = copy(self)  # not `replace`, which would check the same proposal again
         object.__setattr__(other, "probs", probs)
         object.__setattr__(other, "numbers", DraftNumbers(ids, host["p"], host.get("q")))
         return other, host
@@ -333,6 +333,7 @@ class Step:
     @classmethod
     def of(cls, proposal: Proposal, verdict: Verdict, stops: Collection[int] = ()) -> "Step":
         """Return the step that a verdict makes, cut off after the first stop token."""
+        # The proposal's tokens may be on a device; the verdict's were read already.
         tree = TokenTree.trusted(torch.tensor(verdict.tokens).long(), proposal.tree.parents)
         emitted = [*(verdict.tokens[node] for node in verdict.path), verdict.token]
         stop = next((i for i, token in enumerate(emitted) if token in stops), len(emitted))

@@ -98,6 +98,7 @@ def prepare(
     _check_rule(rule, sampling)
     if drafter is not None:
         _check_limits(drafter.limits(), rule)
+    # At temperature 0 a lossless rule keeps the target's own token, however a draft was made.
     if drafter is not None and not sampling.greedy:
         drafter.check_rule(rule)
     return Request(target, tokens, drafter, max_new_tokens, sampling, rule, stops)
@@ -121,6 +122,7 @@ def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     whole("max_new_tokens", max_new_tokens, 1)
+    # The text stays on the host: drafters look tokens up there, and a pass uploads what it feeds.
     tokens = tokens.to("cpu", torch.long, copy=True)  # a drafter may not reach the caller's tensor
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
@@ -160,6 +162,7 @@ def _stops(stop_token_ids: int | Collection[int] | None, vocab_size: int) -> fro
     """Return the stop tokens as a set, after checking them."""
     if stop_token_ids is None:
         return frozenset()
+    # A set is no row for torch, but it is what users have for ids without an order.
     is_set = isinstance(stop_token_ids, (set, frozenset))
     ids = _ids("stop_token_ids", list(stop_token_ids) if is_set else stop_token_ids)
     ids = ids[None] if ids.dim() == 0 else ids
@@ -186,6 +189,7 @@ def _check_drafter(drafter: Drafter, target: CausalLM, positions: int) -> None:
             " specdec_lite.drafters.Drafter"
         )
     target.check_layers(drafter.hidden_layers)
+    # A model with recorded passes takes a fixed number of tokens, among them the root.
     limits = drafter.limits()
     if limits is not None and limits.nodes >= target.longest_pass:
         raise ValueError(

@@ -240,9 +240,10 @@ def speculate(
     if cache is None or isinstance(cache, CacheReader):
         raise ValueError(f"context.cache={cache!r}: a round needs the target's own cache")
     began = perf_counter()
-    passes = session.passes
+    passes = session.passes  # the session counts over its whole life; a step states its own
     start = now(target.device)
     proposal = propose(session, context)
+    # A drafter that fed the target's cache would shift every position of the pass.
     check_cache(session, context)
     drafted = now(target.device)
     scores = target.score(
@@ -263,6 +264,7 @@ def speculate(
         draft_passes=session.passes - passes,
         drafting=drafting,
         verifying=verifying,
+        # On a GPU two clocks are mixed, and their difference may fall below 0.
         other=max(0.0, perf_counter() - began - drafting - verifying),
     )
     return timed, after

@@ -313,6 +313,7 @@ class TokenTree:
                 raise ValueError(f"keep contains {node}: the tree has nodes 0 … {len(self) - 1}")
             if self.parents[node] not in new:
                 raise ValueError(f"keep contains {node} without its parent {self.parents[node]}")
+        # Sorted nodes keep parents before children, so the rest is a tree as it stands.
         parents = tuple(new[self.parents[node]] for node in nodes)
         tokens = self.tokens[upload(nodes, self.tokens.device, torch.long)]
         return TokenTree.trusted(tokens, parents), nodes
@@ -330,6 +331,7 @@ class TokenTree:
         Returns:
             The merged tree, and for each input tree the new number of each of its nodes.
         """
+        # A node is known by (its merged parent, its token): equal paths meet node by node.
         tokens: list[int] = []
         parents: list[int] = []
         numbers: dict[tuple[int, int], int] = {}

@@ -57,6 +57,7 @@ def output_distribution(p, q, rule: RuleFunction) -> Tensor:
 
     def experiment(rng: Rng) -> int:
         token = rng.draw(q)
+        # Row 1 follows the drafted token. Only the first emitted token is looked at, so any will do.
         verdict = rule(Proposal(TokenTree.chain([token]), q[None]), torch.stack([p, p]), rng)
         return token if verdict.path else verdict.token
 
@@ -104,6 +105,7 @@ def draw_tree(siblings: Siblings, count: int) -> Draft:
                 q = _distribution("drafter", drafter(text))
                 node_of: dict[int, int] = {}
                 for token, row in siblings(q, count, rng):
+                    # One node per token, but one row per draw: a merged draw is tested as well.
                     if token not in node_of:
                         node_of[token] = len(tokens)
                         below.append((len(tokens), (*text, token)))
@@ -150,7 +152,7 @@ class BlockDistribution:
 
 def _add_continuations(probs: Tensor, block: tuple[int, ...], weight: float, target: Model) -> None:
     """Add a block's weight to probs, spread over the target's continuations to full length."""
-    if len(block) == probs.dim():
+    if len(block) == probs.dim():  # blocks differ in length, and a distribution needs one length
         probs[block] += weight
     else:
         for token, prob in enumerate(target(block).tolist()):

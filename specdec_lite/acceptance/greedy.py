@@ -54,6 +54,7 @@ def best_passing(proposal: Proposal, passing: Sequence[float], probs: Sequence[f
     best = -1
     for node, parent in enumerate(proposal.tree.parents):
         allowed = proposal.candidates is None or node in proposal.candidates
+        # Parents come before children, so one pass over the nodes finds every path.
         if parent in reached and passing[node] and allowed:
             length, prob = reached[parent]
             reached[node] = length + 1, prob * probs[node]

@@ -44,6 +44,8 @@ def walk(
         def visit(node: int, draws: Draws) -> tuple[int | None, int]:
             remaining = target_probs[node + 1]
             for index, (child, row) in enumerate(draws):
+                # Any `accept` may look at the whole rows, so none of the numbers read in advance
+                # would do.
                 q = drawn_from(proposal, row, tokens[child], remaining)
                 if rng.flip(accept(remaining, q, tokens[child])):
                     return index, tokens[child]
@@ -78,6 +80,7 @@ def lenient_scaled(lenience: float) -> RuleFunction:
     unit("lenience", lenience)
 
     def leftover(p: Tensor, q: Tensor) -> Tensor:
+        # Below 1 the excess is never empty: both rows sum to 1, and q is scaled down.
         excess = (p - lenience * q).clamp(min=0)
         return excess / excess.sum() if lenience < 1 else residual(p, q)
 
@@ -88,6 +91,7 @@ def lenient_scaled(lenience: float) -> RuleFunction:
 def _scaled_ratio(p: Tensor, q: Tensor, token: int) -> float:
     """Return p(x)/(M·q(x)) with M = max p/q; 0 if p(x) = 0, even if p and q share no token."""
     p_over_q = ratio(p, q, token)
+    # M is over the tokens that q can draw: the others would make it infinite.
     return p_over_q / (p[q > 0] / q[q > 0]).max().item() if p_over_q > 0 else 0.0
 
 
@@ -136,6 +140,7 @@ def typical(epsilon: float = 0.09, delta: float = 0.3) -> RuleFunction:
     number("delta", delta)
 
     def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
+        # exp(−H) is the probability of a typical token: the flatter the row, the lower the bar.
         bound = delta * torch.special.entr(rows).sum(-1).neg().exp()
         return _drafted(rows, tokens) > bound.clamp(max=epsilon)
 
@@ -172,6 +177,7 @@ def top_k_match(k: int) -> RuleFunction:
     def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
         p = _drafted(rows, tokens)[:, None]
         ids = torch.arange(rows.shape[-1], device=rows.device)
+        # A token's rank is the number of tokens before it; equal probabilities rank by id.
         before = (rows > p) | ((rows == p) & (ids < tokens[:, None]))
         return (before.sum(-1) < k) & (p[:, 0] > 0)
 

@@ -87,12 +87,13 @@ def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:
             low = middle
         else:
             high = middle
+    # A draw is kept with probability overlap/q, so m draws take overlap · accepted/β from p.
     overlap = torch.minimum(p / high, q)
     beta = overlap.sum().item()
     remaining = p - overlap * (accepted(beta) / beta) if beta > 0 else p
     if remaining.min().item() < -1e-6:
         raise ValueError(f"rho={high}: leaves {remaining.min().item()} to recover, must be ≥ 0")
-    remaining = remaining.clamp(min=0)
+    remaining = remaining.clamp(min=0)  # what rounding left below 0
     mass = remaining.sum()
     return high, remaining / mass if mass > 0 else p
 

@@ -34,6 +34,7 @@ def rule(
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
+        # Attributes, not a wrapper: the function in a traceback is the one that was written.
         setattr(function, "lossless", lossless)  # noqa: B010
         setattr(function, "name", name or function.__name__)  # noqa: B010
         setattr(function, "chains_only", chains_only)  # noqa: B010
@@ -53,6 +54,7 @@ def ratio(p: Tensor, q: Tensor, token: int) -> float:
     Raises:
         ValueError: q(x) = 0. Such a token cannot have been drawn from this row.
     """
+    # float64 on the device, and one read for both numbers.
     p_token, q_token = torch.stack((p[token].double(), q[token].double())).tolist()
     return p_token / positive(q_token, token)
 
@@ -156,7 +158,7 @@ def walk_tree(proposal: Proposal, visit: Visit) -> Verdict:
     tests: list[int] = []
     node = -1
     while True:
-        draws = proposal.draws.get(node, ())
+        draws = proposal.draws.get(node, ())  # empty at a leaf: the token is then a bonus
         accepted, token = visit(node, draws)
         if draws:
             tests.append(len(draws) if accepted is None else accepted + 1)

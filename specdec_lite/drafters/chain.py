@@ -59,6 +59,7 @@ def draft_chain(
     rows: list[Tensor] = []
     while len(tokens) < most:
         logits = follow(token)
+        # Before any temperature or top-p: an id beyond the target's V must have no probability.
         if ids is None:
             logits = fit(logits, context.vocab_size)
         if context.sampling.greedy:

@@ -113,6 +113,7 @@ class Heuristic(Length):
         return self.current
 
     def observe(self, verdict: Verdict) -> None:
+        # Another kind means that nothing was tested: there is nothing to learn.
         if verdict.kind == "bonus":
             self.current = min(self.gamma, self.current + 2)
         elif verdict.kind == "recovered":
@@ -156,6 +157,7 @@ class Optimal(Length):
         self.c = number("c", c)
         self.alpha = probability("alpha", alpha)
         self.memory = probability("memory", memory)
+        # The prior has a weight, so that a first rejection alone does not make the estimate 0.
         self.weight = 4.0  # number of tests that `alpha` counts as
         self.accepted = alpha * self.weight
 
@@ -205,7 +207,7 @@ class Predicted(Length):
 
     def go_on(self, row: Tensor, token: int | Tensor) -> bool:
         logit = sum(w * clue for w, clue in zip(self.weights, clues(row, token)))
-        self.alive /= 1 + math.exp(-logit)
+        self.alive /= 1 + math.exp(-logit)  # times a_i, the logistic function of the logit
         return 1 - self.alive <= self.risk
 
 

@@ -36,11 +36,13 @@ class Scores:
 
         A pass in inference mode returns inference tensors, which autograd rejects.
         """
+        # A clone made outside inference mode is an ordinary tensor.
         hidden = {layer: states.clone() for layer, states in self.hidden.items()}
         return Scores(self.logits.clone(), hidden)
 
     def along(self, path: Sequence[int]) -> "Scores":
         """Return the rows of the root and of the nodes on a path."""
+        # The rows of a chain are a prefix.
         if tuple(path) == tuple(range(len(path))):
             rows = slice(0, len(path) + 1)  # a slice needs no index on the device
         else:
@@ -86,7 +88,7 @@ class Cache:
     def keep(self, indices: Iterable[int]) -> None:
         """Keep some of the tokens fed since the root, and remove the others."""
         indices = list(indices)
-        fed = self.length - self.root
+        fed = self.length - self.root  # from the root on, though a tree may take several passes
         if not ascends(indices, fed):
             raise ValueError(
                 f"indices={indices}: must ascend within the last pass, which fed {fed} tokens"

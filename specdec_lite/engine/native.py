@@ -42,7 +42,7 @@ class Storage:
 
     def part(self, rows: slice = slice(None), slots: slice = slice(None)) -> "Storage":
         """Return some sequences or slots of the same memory."""
-        other = object.__new__(Storage)
+        other = object.__new__(Storage)  # views of the same memory: __init__ would allocate
         other.keys = self.keys[:, rows, :, slots]
         other.values = self.values[:, rows, :, slots]
         other.layers = list(zip(other.keys, other.values))
@@ -134,6 +134,7 @@ class NativeBackend:
         """Return the additive causal mask [count, length + count]."""
         total = max(length + count, width)
         if total > TRIANGLE:
+            # A long context gets a mask of its own: a stored triangle would take too much memory.
             positions = torch.arange(length, total, device=weight.device)
             return additive(visible(length, count, None, None, positions), weight.dtype)
         triangle = self.triangle  # read once: another thread may replace it

@@ -142,6 +142,7 @@ def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     groups, size = k.shape[1], q.shape[-1]
     rows = q.reshape(1, groups, -1, size)
     count = rows.shape[2]
+    # `alike` made the mask as long as the kernel wants it: the rows added here are cut off again.
     rows = F.pad(rows, (0, 0, 0, bias.shape[-2] - count))
     mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=bias)
     return mixed[:, :, :count].reshape(q.shape)
@@ -268,6 +269,7 @@ class Block(nn.Module):
 
     def mlp(self, x: Tensor) -> Tensor:
         """Return the MLP sublayer's output [B, n, d], without the residual."""
+        # Both projections in one product, as for queries, keys and values.
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
         return self.down(F.silu(gate) * up)
 
@@ -296,7 +298,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = Norm(config.hidden_size, config.norm_eps)
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        if config.tied:
+        if config.tied:  # one matrix in memory
             self.head.weight = self.embedding.weight
         self.rows_alone = self.rows_alike = 0
         self.decoder = None
@@ -353,6 +355,7 @@ class Transformer(nn.Module):
         cos, sin = (table[rows] for table in self.rotary(x.device, x.dtype))
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
+        # `width` is given for a short chain only; everything else takes the usual kernel.
         by_row = self.rows_alone > 0
         if bias is not None and not (by_row and width):
             shape = alike if width else repeated

@@ -98,6 +98,7 @@ class FeatureHead(DraftVocabulary):
         if self.head is not None:
             return self.head.weight
         weight = target.backend.head.weight.detach()
+        # The whole matrix is shared with the target; a reduced vocabulary needs a copy of its rows.
         return weight if len(self.ids) == len(weight) else weight[self.ids]
 
     def body(self, target: CausalLM) -> CausalLM:

@@ -63,6 +63,8 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
             heads = _read_authors_medusa(folder, name, target)
             return heads.to(target.device, target.dtype).requires_grad_(False)
     _, tensors = _read(folder)
+    # A folder may repeat the target's matrix once per head. Such a copy is dropped; a matrix that
+    # was trained further raises, since the class has no place for it.
     for name in [name for name in tensors if name.startswith("lm_heads.")]:
         _drop_copy(folder, tensors, name, target.backend.head.weight)
     matrices = []
@@ -105,6 +107,7 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
         raise ValueError(f"{folder}: its config.json is not that of a DFlash head of this kind")
     _check_sizes(folder, shape.hidden_size, target)
     if "target_layer_ids" in own:
+        # The authors count blocks from 0, and name a block's output; ours is "after block b".
         layers = [layer + 1 for layer in own["target_layer_ids"]]
     else:
         layers = config.get("aux_hidden_state_layer_ids") or []
@@ -115,6 +118,7 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
     _drop_copy(folder, tensors, "lm_head.weight", rows)
     _drop_copy(folder, tensors, "embed_tokens.weight", target.backend.embedding.weight)
     state = {f"model.{name}": weight for name, weight in tensors.items()}
+    # The only row of an embedding that the head has of its own is that of the mask.
     state["model.embed_tokens.weight"] = _mask(folder, mask_id, target)[None]
     ours = {"fuse.weight": state.pop("model.fc.weight", None)}
     ours["inputs.weight"] = state.pop("model.hidden_norm.weight", None)
@@ -239,6 +243,7 @@ def _read_eagle1(
     _drop_copy(folder, renamed, "lm_head.weight", target.backend.head.weight)
     _drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
     head = Eagle1Head.for_target(target, **_fields(shape))
+    # Published heads have a bias or none; those that are trained here have none.
     if "fc.bias" in renamed:
         head.fuse = nn.Linear(2 * head.size, head.size)
     names = {"fc.weight": "fuse.weight", "fc.bias": "fuse.bias"}
@@ -319,6 +324,7 @@ def _vocabulary(
             f"{folder}: d2t has {len(offsets)} entries, lm_head.weight has {rows} rows"
         )
     ids = torch.arange(len(offsets)) + offsets.long()
+    # Ours are sorted, so that a row of logits scatters in order; the matrix follows.
     ids, order = ids.sort()
     if int(ids[0]) < 0 or int(ids[-1]) >= target.vocab_size or len(ids.unique()) < len(ids):
         raise ValueError(
@@ -334,6 +340,7 @@ def _drop_copy(folder: Path, tensors: dict, name: str, own: Tensor) -> None:
     if copy is None:
         return
     own = own.detach().to("cpu", torch.float32)
+    # Within 1 %: heads store copies in another dtype than the target's.
     if copy.shape != own.shape or (copy.float() - own).abs().max() > 0.01 * own.abs().max():
         raise ValueError(
             f"{folder}: its {name} {tuple(copy.shape)} is not the target's {tuple(own.shape)}:"

@@ -66,6 +66,7 @@ class FixedTreeSession(ModelTreeSession):
         for level in range(min(shape.levels, context.wanted - 1)):
             if not any(below for _, below in queue):
                 break
+            # The whole level in one pass: nodes of earlier levels are in the cache.
             nodes = [node for node, _ in queue]
             rows = self.rows(context, builder.tree, nodes) if level else [self.begin(context)]
             self.fed |= {node: node for node in nodes if level}
@@ -73,6 +74,7 @@ class FixedTreeSession(ModelTreeSession):
             families = self._families(context, rows, [len(below) for _, below in queue])
             for (node, below), family in zip(queue, families):
                 for entry, child in zip(below, family):
+                    # Two draws of one token meet in one node, which then has the children of both.
                     number = builder.add(node, *child)
                     children[number] = children.get(number, ()) + shape.children(entry)
             queue = list(children.items())

@@ -41,6 +41,7 @@ class SequoiaDrafter(FixedTreeDrafter):
         if costs is None:
             tree = best_shape(rates, nodes, depth)
         else:
+            # Timed during decoding, with the choice of the token: closer to what a round pays.
             drafting = costs.draft_in_loop or costs.draft or 0.0
             overhead = costs.overhead or 0.0
             tree = fastest_shape(rates, costs.target, drafting, overhead, nodes, depth)

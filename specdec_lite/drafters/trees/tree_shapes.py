@@ -31,6 +31,7 @@ def sibling_rates(steps: Sequence[Step], count: int) -> list[float]:
     for step in steps:
         for level, tests in enumerate(step.tests):
             visits += 1
+            # The last test of a level succeeded exactly if the path goes through this level.
             if level < len(step.path) and tests <= count:
                 accepted[tests - 1] += 1
     if not visits:
@@ -70,6 +71,7 @@ def _plans(rates: list[float], nodes: int, depth: int) -> tuple[np.ndarray, np.n
     for d in range(1, depth + 1):
         for b in reversed(range(len(rates))):
             for n in range(1, nodes + 1):
+                # Give 1 … n nodes to sibling b and its subtree, and the others to later siblings.
                 below = rates[b] * (1 + value[d - 1, 0, :n])  # of 1 … n nodes for sibling b
                 total = below + value[d, b + 1, n - 1 :: -1]
                 if total.max() > 0:
@@ -134,6 +136,7 @@ def fastest_shape(
     nodes = min(whole("nodes", nodes), ks[-1] - 1)
     depth = min(nodes, DEPTH if depth is None else whole("depth", depth, 1))
     value, first = _plans(rates, nodes, depth)
+    # T(k) was measured at some k; between them it is taken as linear.
     passes = np.interp(np.arange(1, nodes + 2), ks, [target[k] for k in ks])
     speed = (1 + value[:, 0, :]) / (passes + draft * np.arange(depth + 1)[:, None] + overhead)
     speed[0, 1:] = 0  # nodes without levels
