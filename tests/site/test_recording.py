@@ -21,7 +21,7 @@ def state(options: str, body: str) -> dict:
 
 
 def test_a_page_lays_its_state_over_a_recording():
-    shown = state("   :recording: round\n", '{"autoplay": true, "seed": 7}')
+    shown = state("   :recording: rounds\n", '{"autoplay": true, "seed": 7}')
     data = recordings.load("rounds").data
     assert shown["rounds"] == data["rounds"] and shown["autoplay"] is True and shown["seed"] == 7
     assert state("", '{"autoplay": true}') == {"autoplay": True}
