@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 POOLED = "pooled: all accepted tokens ÷ all rounds, plus the bonus token"
 REQUEST = "of one request, with the bonus token; a mean over requests differs from a pooled length"
@@ -42,6 +43,6 @@ class Counts:
     notes: list[str] = field(default_factory=list)
 
 
-def number(value) -> bool:
+def number(value) -> TypeGuard[float]:
     """Return whether a value is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

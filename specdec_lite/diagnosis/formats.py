@@ -27,10 +27,10 @@ def last_row(pattern: str, text: str) -> tuple[float, ...]:
     return tuple(map(float, re.findall(r"\d+(?:\.\d+)?", values[-1]))) if values else ()
 
 
-def newest(pattern: str, text: str) -> str | None:
-    """Return the text from the last match of a pattern on, so that no older line is mixed in."""
+def newest(pattern: str, text: str) -> str:
+    """Return the text from a pattern's last match on, which excludes older lines; "" without one."""
     begins = [match.start() for match in re.finditer(pattern, text, re.IGNORECASE)]
-    return text[begins[-1] :] if begins else None
+    return text[begins[-1] :] if begins else ""
 
 
 def metric_lines(text: str, prefix: str) -> Iterator[tuple[str, str, float]]:
@@ -54,7 +54,7 @@ def fraction(percent: float | None) -> float | None:
 def vllm_log(text: str) -> Counts | None:
     """Read "SpecDecoding metrics: Mean acceptance length: 2.87, … Per-position acceptance rate: …"."""
     text = newest("specdecoding metrics", text)
-    if text is None:
+    if not text:
         return None
     return Counts(
         "vLLM, log line",
@@ -70,7 +70,7 @@ def vllm_log(text: str) -> Counts | None:
 def vllm_v0_log(text: str) -> Counts | None:
     """Read "Speculative metrics: Draft acceptance rate: 0.65, … Number of emitted tokens: 360"."""
     text = newest("speculative metrics", text)
-    if text is None:
+    if not text:
         return None
     gamma = last_number(rf"number of speculative tokens: {NUMBER}", text)
     drafted = last_number(rf"number of draft tokens: {NUMBER}", text)
@@ -247,8 +247,7 @@ def llama_example(text: str) -> Counts | None:
 
 def sglang_log(text: str) -> Counts | None:
     """Read "accept len: 2.54, accept rate: 0.51, …", also with DSpark's cap and block lengths."""
-    begins = [match.start() for match in re.finditer("(?<!block )accept len", text, re.IGNORECASE)]
-    text = text[begins[-1] :] if begins else ""
+    text = newest("(?<!block )accept len", text)
     length = re.match(rf"accept len(?:gth)?:\s+{NUMBER}", text, re.IGNORECASE)
     if length is None:
         return None
@@ -310,7 +309,7 @@ def sglang(
     if rate is not None and rate > 1:
         counts.share = rate  # which is refused
     elif rate and 1 < tau < 1e6:
-        counts.gamma = sglang_gamma(counts, rate, rounding, is_new)
+        counts.gamma = sglang_gamma(counts.notes, tau, rate, rounding, is_new)
     if counts.gamma is None:
         counts.notes.append(
             "γ is --speculative-num-draft-tokens less one, since that number counts the root"
@@ -318,24 +317,26 @@ def sglang(
     return counts
 
 
-def sglang_gamma(counts: Counts, rate: float, rounding: float, is_new: bool) -> float | None:
-    """Return the only γ that a rate allows, or None, and note the rate's meaning."""
+def sglang_gamma(
+    notes: list[str], tau: float, rate: float, rounding: float, is_new: bool
+) -> float | None:
+    """Return the only γ that a length and a rate allow, or None, and note the rate's meaning."""
     meanings = {"accepted ÷ drafted": lambda length, printed: (length - 1) / printed}
     if not is_new:
         meanings["(accepted + 1) ÷ (drafted + 1)"] = lambda length, printed: length / printed - 1
     gammas = {}
     for meaning, gamma_of in meanings.items():
-        low = gamma_of(counts.tau - rounding, rate + rounding)
-        high = gamma_of(counts.tau + rounding, max(rate - rounding, rounding))
+        low = gamma_of(tau - rounding, rate + rounding)
+        high = gamma_of(tau + rounding, max(rate - rounding, rounding))
         if (gamma := round((low + high) / 2)) >= 1 and low <= gamma <= high:
             gammas[meaning] = gamma
     if len(gammas) == 1:
-        counts.notes.append(
+        notes.append(
             f"the printed rate {rate:g} is {min(gammas)}: γ is a whole number only under this meaning"
         )
     if len(set(gammas.values())) == 1:
         return float(min(gammas.values()))
-    counts.notes.append(
+    notes.append(
         f"the printed rate {rate:g} is accepted ÷ drafted, or (accepted + 1) ÷ (drafted + 1) in"
         " releases before pull request 23530: give gamma="
     )

@@ -59,17 +59,22 @@ def pooled(requests: list[Counts]) -> Counts:
     first = requests[0]
     if len(requests) == 1:
         return first
-    lengths = [request_length(each) for each in requests]
-    rounds = [each.drafts for each in requests]
-    if not all(number(each) for each in (*rounds, *lengths)) or not sum(rounds):
+    known = [(request_length(each), each.drafts) for each in requests]
+    pairs = [(length, rounds) for length, rounds in known if number(length) and number(rounds)]
+    drafts = sum(rounds for _, rounds in pairs)
+    if len(pairs) < len(requests) or not drafts:
         first.notes.append(f"the text has {len(requests)} objects: only the first is read")
         return first
-    drafts = sum(rounds)
-    tau = sum(length * count for length, count in zip(lengths, rounds)) / drafts
-    mean = sum(lengths) / len(lengths)
+    tau = sum(length * rounds for length, rounds in pairs) / drafts
+    mean = sum(length for length, _ in pairs) / len(pairs)
     width = max(len(each.rates) for each in requests)
     rates = [
-        sum(each.rates[i] * each.drafts for each in requests if i < len(each.rates)) / drafts
+        sum(
+            each.rates[i] * rounds
+            for each, (_, rounds) in zip(requests, pairs)
+            if i < len(each.rates)
+        )
+        / drafts
         for i in range(width)
     ]
     notes = [
@@ -95,7 +100,8 @@ def request_length(counts: Counts) -> float | None:
 
 def total(values: list) -> float | None:
     """Return the sum of numbers, or None if one is missing."""
-    return sum(values) if all(number(value) for value in values) else None
+    numbers = [value for value in values if number(value)]
+    return sum(numbers) if len(numbers) == len(values) else None
 
 
 def difference(first, second) -> float | None:

@@ -157,6 +157,21 @@ def test_every_algorithm_and_type_is_listed():
     assert removed and not any(removed & set(line) for line in commands("llama-server"))
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_line_is_marked_as_parsed_if_the_parser_accepted_it(engine):
+    parsed = OPTIONS["parsed"][engine]
+    assert parsed["version"] == ENGINES[engine]["version"]
+    blocks = re.findall(r"([^\n]+)\n\n```bash\n(.*?)```", SERVE, re.S)
+    marked = [
+        (before, shlex.join(shlex.split(body.replace("\\\n", ""))))
+        for before, body in blocks
+        if made.COMMANDS[engine] in body
+    ]
+    assert len(marked) == len(parsed["lines"]) >= 4
+    for before, line in marked:
+        assert f"{parsed['version']}, parsed.**" in before and line in parsed["lines"], line
+
+
 def test_names_in_the_text_are_listed():
     """Every quoted key, flag or variable of an engine on the page is in an engine's list."""
     names = {name for engine in ENGINES for name in made.listed(OPTIONS, engine)}
