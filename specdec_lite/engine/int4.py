@@ -31,6 +31,8 @@ ROWS = 16
 """Rows of a pass up to which a model of 4-bit layers computes each row as if it were the only one."""
 OPERATORS = ("_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu")
 """PyTorch's operators. They are not public API: `can_multiply` says whether this version has them."""
+TINY = 1e-30
+"""Least scale of a group, so that zeros can be divided by it."""
 SIZES = (32, 64, 96, 128)
 """Head sizes of `decode`."""
 SOURCE = Path(__file__).with_name("int4.c")
@@ -57,6 +59,19 @@ class Codes:
         Shapes: codes [out, in], scales [out, in / GROUP], minima [out, in / GROUP].
         """
         return cls(codes, scales, minima + 8 * scales)
+
+    @classmethod
+    def rounded(cls, weight: Tensor, bits: int) -> "Codes":
+        """Return weights [out, in] rounded to the nearest codes in 4 or 8 bits."""
+        groups = weight.detach().float().unflatten(1, (-1, GROUP))
+        if bits == 8:
+            scales = (groups.abs().amax(-1) / 127).clamp(min=TINY)
+            codes = (groups / scales[..., None]).round().to(torch.int8)
+            return cls(codes.flatten(1), scales)
+        low, high = groups.aminmax(dim=-1)
+        scales = ((high - low) / 15).clamp(min=TINY)
+        codes = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15)
+        return cls.of_4_bits(codes.to(torch.uint8).flatten(1), scales, low)
 
     @property
     def bits(self) -> int:
@@ -250,6 +265,7 @@ def can_decode(block: Block) -> bool:
     norms = [norm for norm in (block.norm1, block.norm2) if not isinstance(norm, nn.Identity)]
     return (
         product() is not None
+        and type(block) is Block
         and all(type(layer) is Int4Linear and layer.bits and layer.bias is None for layer in layers)
         and all(type(norm) is Norm and norm.weight.dtype == torch.bfloat16 for norm in norms)
         and not isinstance(block.norm2, nn.Identity)
@@ -325,8 +341,18 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
 
 def let_rows_alone(model: Transformer) -> None:
     """Let a model of 4-bit layers compute each row of a chain as if it were the only one."""
-    model.rows_alone = ROWS
     model.decoder = decode if all(map(can_decode, model.blocks)) else None  # pyright: ignore
+    model.rows_alone = ROWS
+
+
+def round_layers(model: nn.Module, bits: int) -> None:
+    """Round the linear layers of a draft to 4 or 8 bits, where their sizes allow it, in place."""
+    for layer in model.modules():
+        fits = isinstance(layer, nn.Linear) and not (
+            layer.in_features % GROUP or layer.out_features % OUTPUTS
+        )
+        if fits:
+            attach(layer, Codes.rounded(layer.weight, bits))
 
 
 def int4_bytes(model: nn.Module) -> int:

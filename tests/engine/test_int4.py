@@ -1,5 +1,6 @@
 """Products with 4-bit weights: the file's numbers, the same row by row, and the same greedy text."""
 
+import copy
 import platform
 
 import gguf
@@ -11,6 +12,7 @@ from torch import nn
 
 from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head
 from specdec_lite.engine import int4
 from specdec_lite.engine.compiled import library
 from specdec_lite.engine.int4 import (
@@ -318,6 +320,37 @@ def test_greedy_text_with_a_draft_is_plain_text(gamma, each_product):
     plain = generate(target, PROMPT, None, 80).tokens
     for drafter in (ModelDrafter(target, gamma), ModelDrafter(draft, gamma), PromptLookupDrafter()):
         assert torch.equal(generate(target, PROMPT, drafter, 80).tokens, plain)
+
+
+@needs_compiler
+def test_a_head_of_such_a_target_drafts_with_4_bits():
+    target = model_of_4_bits()
+    torch.manual_seed(0)
+    head = Eagle1Head.for_target(target).bfloat16().requires_grad_(False)
+    for weight in head.parameters():
+        nn.init.normal_(weight, std=0.3)
+    exact = copy.deepcopy(head)
+    drafter = EagleDrafter(target, head, 4)
+    layers = [each for each in drafter.body.model.modules() if isinstance(each, nn.Linear)]
+    assert all(isinstance(each, Int4Linear) for each in (*layers, head.fuse))
+    assert drafter.body.model.decoder is not None
+    for ours, theirs in ((head.fuse, exact.fuse), (head.block.down, exact.block.down)):
+        rows = torch.randn(5, theirs.in_features).bfloat16()
+        rounded, whole = product(ours, rows), product(theirs, rows)
+        assert 0 < (rounded - whole).abs().mean() < 0.15 * whole.abs().mean()
+    plain = generate(target, PROMPT, None, 60).tokens
+    assert torch.equal(generate(target, PROMPT, drafter, 60).tokens, plain)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rounded_weights_are_half_a_step_away_at_most(bits):
+    weight = matrix()
+    weight[3, :GROUP] = 0
+    codes = Codes.rounded(weight, bits)
+    assert codes.bits == bits
+    steps = codes.scales.repeat_interleave(GROUP, 1)
+    assert ((in_float32(codes) - weight).abs() <= 0.5001 * steps).all()
+    assert not in_float32(codes)[3, :GROUP].any()
 
 
 # SmolLM2 --------------------------------------------------------------------------------------------

@@ -15,10 +15,13 @@ from torch import Tensor, nn
 from specdec_lite.checks import model
 from specdec_lite.drafters.heads.vocabulary import DraftVocabulary
 from specdec_lite.engine.cache import Layer
+from specdec_lite.engine.int4 import can_decode, is_int4, let_rows_alone, product, round_layers
 from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Norm, Transformer, TransformerConfig
 
+BITS = 4
+"""Bits of the weights of a head whose target multiplies by 4-bit weights, and of its vocabulary rows."""
 FIXED = {"num_layers": 1, "tied": False, "window": None, "qkv_bias": False, "qk_norm": False}
 """Fields of the config that are the same for all heads of the EAGLE family."""
 
@@ -112,6 +115,12 @@ class FeatureHead(DraftVocabulary):
         model.norm = self.norm  # pyright: ignore[reportAttributeAccessIssue]
         model.head = nn.Linear(*reversed(self.rows(target).shape), bias=False, device="meta")
         model.head.weight = nn.Parameter(self.rows(target), requires_grad=False)
+        if is_int4(target.model) and product() is not None:
+            round_layers(self.fuse, BITS)
+            round_layers(model, BITS)
+            if can_decode(self.block):
+                let_rows_alone(model)
+            return CausalLM(model)
         pack(self.fuse)
         return CausalLM(pack(model))
 
