@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from specdec_lite import CausalLM, load_smollm2
-from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter
+from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter, automatic
 from specdec_lite.drafters.self_drafts.quantization import quantize
 from specdec_lite.engine.int4 import int4_bytes
 from specdec_lite.loading.weights import fingerprint
@@ -31,19 +31,16 @@ from specdec_lite.texts.benchmark_prompts import KINDS
 
 from .experiment import Experiment
 from .heads import decode
-from .methods import automatic
 from .scoreboard_counts import encoded_prompts
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
 DECODED = ("bfloat16", "int4")
 KS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 CONTEXT = 128
-GAMMA = {"bfloat16": 2, "int4": 1}
-"""Draft length of the head by format: int4 passes cost more per token."""
+GAMMA = {"bfloat16": 2, "int4": 2}
+"""Draft length of the head by format."""
 LOOKUP = {"bfloat16": 8, "int4": 7}
-"""Draft length of the lookup; the product in int4 takes four rows at a time."""
-AUTOMATIC = {"bfloat16": {}, "int4": dict(lookups=(7, 3, 3), head=1, priors=(2.2, 1.5, 0.9, 1.1))}
-"""Settings of the automatic choice that differ from those in `methods`."""
+"""Draft length of the lookup; the product in int4 takes eight rows at a time."""
 
 
 def load(dtype: str) -> CausalLM:
@@ -141,11 +138,11 @@ class FormatsSmolLM2(Experiment):
         run = decode(model, head, prompt, self.options.new_tokens, 0.0, 0)
         return run["drafting"] / max(1, run["rounds"]) / GAMMA["bfloat16"]
 
-    def costs(self, dtype: str) -> dict[str, float]:
-        """Return the cost of a draft pass and of a drafted token, from the measured passes."""
+    def automatic(self, dtype: str) -> Drafter:
+        """Return the automatic choice with the costs of the measured passes."""
         row = self.rows["passes"][dtype]
-        seconds = {int(k): median for k, (_, median, _) in row["seconds"].items()}
-        return {"c": row["c"], "v": max(0.0, (seconds[4] / seconds[1] - 1) / 3)}
+        passes = [median for _, median, _ in row["seconds"].values()]
+        return automatic(self.models[dtype], passes, row["c"])
 
     def run(self, part):
         if part == "passes":
@@ -157,7 +154,7 @@ class FormatsSmolLM2(Experiment):
             "plain": None,
             "lookup": PromptLookupDrafter(LOOKUP[dtype]),
             "head": EagleDrafter.from_pretrained(target, 1, draft=gamma),
-            "automatic": automatic(target, **AUTOMATIC[dtype], **self.costs(dtype)),
+            "automatic": self.automatic(dtype),
         }
         return summary(self.decoded(target, drafters, float(temperature)))
 

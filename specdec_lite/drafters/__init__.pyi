@@ -1,6 +1,7 @@
 """The public drafters and where each is defined; `drafters.__init__` loads them on first use."""
 
 from specdec_lite.drafters.chain import draft_chain
+from specdec_lite.drafters.combined.automatic import automatic
 from specdec_lite.drafters.combined.bandit import BanditDrafter
 from specdec_lite.drafters.combined.cascade import CascadeDrafter
 from specdec_lite.drafters.combined.coupled import CoupledDrafter, same_noise
@@ -96,6 +97,7 @@ __all__ = [
     "SuffixDrafter",
     "TemperedDrafter",
     "TokenRecyclingDrafter",
+    "automatic",
     "draft_chain",
     "expand_tree",
     "same_noise",

@@ -20,8 +20,11 @@ class Costs(Protocol):
     """The costs of a round in passes of the target over one token, and the discount of old rounds."""
 
     c: float
-    v: float
     discount: float
+
+    def pass_cost(self, nodes: int) -> float:
+        """Return the cost of the target's pass over the last token and this many drafted ones."""
+        ...
 
 
 class Arm:
@@ -121,7 +124,7 @@ class Arm:
         if self.free:
             self.age(costs)
         self.tokens += tokens
-        self.cost += 1 + costs.v * nodes + costs.c * passes
+        self.cost += costs.pass_cost(nodes) + costs.c * passes
         self.rounds += 1
 
     def age(self, costs: Costs) -> None:

@@ -30,6 +30,7 @@ class BanditDrafter(GroupDrafter):
         bonus: size of the bonus.
         priors: tokens per cost to expect of each drafter before it is measured; default: 2 for all.
         weight: number of rounds that a prior counts as, ≥ 0.001.
+        passes: cost of the target's pass with 0, 1, 2, … drafted tokens, in place of v.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class BanditDrafter(GroupDrafter):
         bonus: float = 0.05,
         priors: Sequence[float] = (),
         weight: float = 1.0,
+        passes: Sequence[float] = (),
     ):
         super().__init__(drafters)
+        self.passes = [checks.number("passes", cost, 1e-3) for cost in passes]
         self.weight = checks.number("weight", weight, 1e-3)
         self.priors = [checks.number("priors", prior) for prior in priors] or [2.0] * len(drafters)
         if len(self.priors) != len(drafters):
@@ -55,6 +58,14 @@ class BanditDrafter(GroupDrafter):
         pairs = zip(self.drafters, self.priors)
         arms = [Arm(drafter, context, prior, self.weight) for drafter, prior in pairs]
         return BanditSession(self, arms)
+
+    def pass_cost(self, nodes: int) -> float:
+        """Return the cost of the target's pass with this many drafted tokens."""
+        if not self.passes:
+            return 1 + self.v * nodes
+        last = min(nodes, len(self.passes) - 1)
+        slope = (self.passes[-1] - self.passes[0]) / max(1, len(self.passes) - 1)
+        return self.passes[last] + slope * (nodes - last)
 
     def limits(self) -> Limits | None:
         if known := self.known_limits():
