@@ -355,6 +355,11 @@ def round_layers(model: nn.Module, bits: int) -> None:
             attach(layer, Codes.rounded(layer.weight, bits))
 
 
+def is_int4(model: nn.Module) -> bool:
+    """Return whether any layer of a model multiplies by 4-bit weights."""
+    return any(type(layer) is Int4Linear for layer in model.modules())
+
+
 def int4_bytes(model: nn.Module) -> int:
     """Return the bytes of 4-bit weights, scales and zero points that a pass reads."""
     layers = [layer for layer in model.modules() if type(layer) is Int4Linear]
