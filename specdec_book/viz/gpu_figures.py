@@ -1,13 +1,22 @@
-"""A timeline of operations: of a pass or a whole draft, on the host and on a GPU."""
+"""Figures of the recordings of GPUs: passes, drafts, whole rounds, and a timeline of operations.
+
+A reader's own recording (`recordings.measured.own_gpus`) is drawn beside the book's.
+"""
 
 # plotly defines its attributes at run time
 # pyright: reportAttributeAccessIssue=false
 
+from collections.abc import Sequence
+
 import plotly.graph_objects as go
 
+from specdec_book.recordings import Recording, cards, measured
 from specdec_book.viz.figure import figure
 from specdec_book.viz.theme import PALETTE
 from specdec_lite.measure import profiler
+
+MODES = ("eager", "eager, one read", "static", "static, plain rule", "static, whole draft")
+"""Modes of a round, from slow to fast."""
 
 
 def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
@@ -45,3 +54,166 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
         " start to its end. Products with weights are tall, attention is lower, everything else is"
         f" lowest. {note}",
     )
+
+
+def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 16, 64, 128)):
+    """Return the figure of T(B, k) ÷ T(B, 1) of the large target, by k and batch."""
+    fig, first = go.Figure(), {}
+    for recording in recordings:
+        rows = recording.data["steps"].get("passes", {}).get("rows", ())
+        context = min((row["context"] for row in rows), default=0)
+        times = {(r["batch"], r["k"]): r["seconds"] for r in rows if r["context"] == context}
+        own = measured.is_own(recording)
+        for batch in batches:
+            ks = sorted(k for b, k in times if b == batch)
+            if 1 not in ks:
+                continue
+            ratios = [times[batch, k] / times[batch, 1] for k in ks]
+            fig.add_scatter(
+                name=f"your GPU, B = {batch}" if own else f"B = {batch}",
+                x=ks,
+                y=ratios,
+                line_color=PALETTE["you" if own else "one"],
+            )
+            if not own:
+                first[batch] = ratios[-1]
+    low, high = min(first), max(first)
+    fig.update_layout(
+        title=f"{max(ks)} tokens take {first[low]:.2f} passes at batch {low}, and"
+        f" {first[high]:.1f} at batch {high}",
+        xaxis={"title": "k, tokens of each row in the pass", "tickvals": ks},
+        yaxis={"title": "T(B, k) ÷ T(B, 1)", "rangemode": "tozero"},
+    )
+    step = recordings[0].data["steps"]["passes"]
+    alt = (
+        f"Time of a pass over k tokens in each of B rows ÷ time of a pass over one, for"
+        f" {step['parameters'] / 1e9:.1f} B parameters in the shape of Llama-3.1-8B, random weights,"
+        f" captured passes, context {context}. {recordings[0].source}"
+    )
+    return figure(fig, alt, "gpu-passes")
+
+
+def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 2, 4, 8)):
+    """Return the figure of the measured speedup of whole rounds, by batch and γ, at one α."""
+    fig, best = go.Figure(), {}
+    for recording in recordings:
+        step = recording.data["steps"].get("synthetic", {})
+        rows = [row for row in step.get("rows", ()) if row["draft"].startswith("head")]
+        own = measured.is_own(recording)
+        for gamma in gammas:
+            mine = sorted(
+                (r["batch"], r["speedup"][f"{alpha:g}"]) for r in rows if r["gamma"] == gamma
+            )
+            fig.add_scatter(
+                name=f"your GPU, γ = {gamma}" if own else f"γ = {gamma}",
+                x=[batch for batch, _ in mine],
+                y=[speed for _, speed in mine],
+                line_color=PALETTE["you" if own else "one"],
+            )
+        if not own:
+            for row in rows:
+                speed = row["speedup"][f"{alpha:g}"]
+                best[row["batch"]] = max(best.get(row["batch"], (0.0, 0)), (speed, row["gamma"]))
+    low, high = min(best), max(best)
+    fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
+    fig.update_layout(
+        title=f"The best γ falls from {best[low][1]} at batch {low} to {best[high][1]} at batch {high}",
+        xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": sorted(best)},
+        yaxis={"title": f"speedup at α = {alpha:g}", "rangemode": "tozero"},
+    )
+    step = recordings[0].data["steps"]["synthetic"]
+    alt = (
+        f"Speedup of whole rounds of {step['target']}'s shape with a one-layer head over plain rounds"
+        f" timed beside them, context {step['context']}. Random weights; a coin accepts each draft with"
+        f" probability {alpha:g}, so the cost is measured and the tokens are expected ones."
+        f" {recordings[0].source}"
+    )
+    return figure(fig, alt, "gpu-map")
+
+
+def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
+    """Return the figure of tokens per second of the shipped pair, by how its rounds are launched."""
+    fig = go.Figure()
+    for recording in recordings:
+        rounds = recording.data["steps"].get("rounds", {}).get(f"T = {temperature}")
+        if not rounds:
+            continue
+        pace, own = rounds["tokens_per_second"], measured.is_own(recording)
+        for kind, color in (("plain", "other"), ("speculative", "one")):
+            rows = {n.removeprefix(kind + " "): v for n, v in pace.items() if n.startswith(kind)}
+            fig.add_bar(
+                name=f"your GPU, {kind}" if own else kind,
+                orientation="h",
+                x=list(rows.values()),
+                y=list(rows),
+                marker_color=PALETTE["you" if own else color],
+            )
+    pace = recordings[0].data["steps"]["rounds"][f"T = {temperature}"]["tokens_per_second"]
+    fastest = pace["speculative static, whole draft"]
+    fig.update_layout(
+        title=f"Graphs and drafts together: {fastest / pace['plain eager']:.1f}× plain eager decoding",
+        barmode="group",
+        xaxis_title=f"tokens per second, T = {temperature}",
+        yaxis={"categoryorder": "array", "categoryarray": list(MODES)[::-1]},
+        height=420,
+    )
+    alt = (
+        f"Tokens per second of the shipped pair at T = {temperature}, plain and speculative (γ = 4),"
+        f" by the kind of its passes. {recordings[0].source}"
+    )
+    return figure(fig, alt, "gpu-modes")
+
+
+def drafts_figure(recordings: Sequence[Recording]):
+    """Return the figure of c by draft: measured in a graph, and as the ratio of bytes alone."""
+    fig = go.Figure()
+    for recording in recordings:
+        steps, own = recording.data["steps"], measured.is_own(recording)
+        if not {"drafts", "passes"} <= steps.keys():
+            continue
+        names, costs, bytes_alone = draft_costs(steps)
+        fig.add_bar(
+            name="your GPU" if own else "measured, in a graph",
+            orientation="h",
+            x=costs,
+            y=names,
+            marker_color=PALETTE["you" if own else "one"],
+        )
+        if not own:
+            fig.add_scatter(
+                name="ratio of the bytes read",
+                x=bytes_alone,
+                y=names,
+                mode="markers",
+                marker={"color": PALETTE["other"], "size": 11, "symbol": "diamond"},
+            )
+    cost = dict(zip(*draft_costs(recordings[0].data["steps"])[:2]))
+    small, large = "Qwen3-0.6B, 28 layers", "Llama-3.2-1B, 16 layers"
+    fig.update_layout(
+        title=f"Half the size, more layers, higher cost: c = {cost[small]:.2f} against {cost[large]:.2f}",
+        barmode="group",
+        xaxis_title="c at batch 1: a draft pass in the loop ÷ a pass of the 8B target",
+        height=360,
+    )
+    alt = (
+        "Cost of a draft pass in passes of an 8B target at batch 1, in a captured graph, beside the"
+        f" ratio of the bytes that both read. {recordings[0].source}"
+    )
+    return figure(fig, alt, "gpu-drafts")
+
+
+def draft_costs(steps: dict) -> tuple[list[str], list[float], list[float]]:
+    """Return the drafts with their layers, c of each at batch 1, and the ratio of bytes alone."""
+    about = steps["drafts"]["drafts"]
+    target = cards.network(steps["passes"]).parameters
+    one = min(r["seconds"] for r in steps["passes"]["rows"] if (r["batch"], r["k"]) == (1, 1))
+    names, costs, ratios = [], [], []
+    for row in steps["drafts"]["rows"]:
+        if (row["mode"], row["batch"]) != ("captured", 1) or row["draft"] == "block":
+            continue
+        sizes = about[row["draft"]]
+        layers = sizes["shape"]["num_layers"]
+        names.append(f"{row['draft']}, {layers} layer{'s' * (layers > 1)}")
+        costs.append(row["seconds"] / row["drafted"] / one)
+        ratios.append(cards.network(sizes).parameters / target)
+    return names, costs, ratios

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from specdec_book.recordings import Recording, spread
+from specdec_book.recordings import Recording, measured, spread
 from specdec_book.viz.gpu_figures import lanes_figure
 from specdec_book.viz.tables import table
 from specdec_lite.measure import profiler
@@ -14,7 +14,7 @@ WHOLE = 80
 
 
 def report(recordings: Iterable[Recording]) -> list:
-    """Return the tables and timelines of the recordings; print a sentence if there are none.
+    """Return the tables, each in a fold, and the timelines of the recordings.
 
     Tiny runs and runs without captured graphs are left out.
     """
@@ -23,14 +23,14 @@ def report(recordings: Iterable[Recording]) -> list:
         if not recording.data["graphs"] or recording.data["tiny"]:
             continue
         steps = recording.data["steps"]
-        about = f"{recording.machine}, {recording.data['dtype']}; {recording.source}"
+        name = measured.title(recording)
+        about = f"{name}, {recording.data['dtype']}; {recording.source}"
         parts += [
-            table(header, lines, f"{title}. {about}") for title, header, lines in tables(steps)
+            table(header, lines, about, fold=f"{title}: {name}")
+            for title, header, lines in tables(steps)
         ]
         if lanes := timeline(steps):
             parts.append(lanes_figure(lanes, "Whole drafts, launched one by one and captured."))
-    if not parts:
-        print("results/ has no recording of a GPU yet; `make bench-gpu` records one.")
     return parts
 
 

@@ -1,24 +1,39 @@
-"""The control panel: choose a pair, a prompt, γ and a temperature, and decode with them.
-
-Its tokens per second come from a single run and are no measurement; `benchmarks` measures.
-"""
+"""The panel that measures a pair of the reader's choice and puts it into the explorer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import sqrt
+from statistics import median
+from time import perf_counter
 
 import ipywidgets
+import numpy as np
+import torch
 
+from specdec_book.recordings import measured
+from specdec_book.viz.explorer import Explorer
 from specdec_book.viz.trace import Trace, trace
 from specdec_lite.checks import whole
-from specdec_lite.decoding import Stats, generate
+from specdec_lite.decoding import generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.loading.pairs import Pair
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.pairs import Pair, load_pair
+from specdec_lite.measure import timing
+from specdec_lite.measure.intervals import ratio
+from specdec_lite.speculation import Drafter, Step
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 1.5
 LABEL_LENGTH = 60
+TURNS = 20
+"""Paired turns of a measurement."""
+LEAST_TURNS = 4
+SECONDS = 60.0
+"""After this time no further turn begins."""
+OWN = "your own: two hub ids or folders"
+GROUP = "Measured here, now"
+WIDE = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
 
 
 def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[float, float]:
@@ -32,70 +47,127 @@ def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[fl
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One finished run: the settings and the trace.
+class Candidate:
+    """What is measured: a target, its drafter and its text encoding.
 
     Attributes:
-        pair: Name of the pair; "" if the panel has only one pair.
-        prompt: Name of the prompt.
-        gamma: Draft length; 0 is plain decoding.
-        temperature: Temperature of the run.
-        trace: Every token of the run.
+        target: The model that decodes.
+        drafter: Function from a draft length to a drafter.
+        encode: Function from a text to token ids.
+        tokenizer: Tokenizer that decodes the target's tokens.
     """
 
-    pair: str
-    prompt: str
-    gamma: int
-    temperature: float
-    trace: Trace
-
-    @property
-    def summary(self) -> str:
-        """The settings and the result in plain text."""
-        name = f"{self.pair}, " if self.pair else ""
-        return (
-            f"{name}γ = {self.gamma}{'' if self.gamma else ' (plain decoding)'}, temperature"
-            f" {self.temperature:g}, prompt “{self.prompt}”: {self.rate}; {self.speed}."
-        )
-
-    @property
-    def rate(self) -> str:
-        """The acceptance rate with its interval, as a phrase."""
-        stats = self.trace.stats
-        if not stats.tested:
-            return "no draft was verified, so α is unknown"
-        low, high = wilson_interval(stats.accepted, stats.tested)
-        return (
-            f"α ≈ {stats.acceptance_rate:.2f} ({stats.accepted} of {stats.tested} tests; 95\u00a0%"
-            f" interval {low:.2f} to {high:.2f})"
-        )
-
-    @property
-    def speed(self) -> str:
-        """The speed of decoding, as a phrase."""
-        stats: Stats = self.trace.stats
-        return f"{stats.tokens / stats.seconds:.1f} tokens/s in this one run, without prefill"
-
-    def _repr_html_(self) -> str:
-        return f'<p role="status">{escape(self.summary)}</p>{self.trace._repr_html_()}'
+    target: CausalLM
+    drafter: Callable[[int], Drafter]
+    encode: Callable[[str], Sequence[int]]
+    tokenizer: object
 
 
-class ControlPanel:
-    """Menus for pair and prompt, sliders for γ and temperature, and a Run button.
-
-    Below the controls is the last run, or the error that ended it. On a page without a kernel the
-    panel shows the last run as plain HTML; if there is none, displaying the panel decodes once.
-
-    Args:
-        pairs: A `Pair`, or by name a `Pair` or a function that loads one when it is first chosen.
-        prompts: Texts, or texts by name.
-        gamma: Draft length at the start, 0 … 16; 0 is plain decoding.
-        temperature: Temperature at the start, 0 … 1.5.
-        max_new_tokens: Length of every run, at least 1.
-        seed: Seed of every run.
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A measured pair.
 
     Attributes:
-        last_run: The last `Run`; None before the first run and after an error.
+        preset: The pair as a preset of the explorer.
+        trace: Every token of the last speculative run.
+    """
+
+    preset: dict
+    trace: Trace
+
+
+def rates_by_position(steps: Sequence[Step]) -> list[float]:
+    """Return the share of tested drafts that were accepted, by position in the draft."""
+    rates = []
+    for i in range(max(step.drafted for step in steps)):
+        tested = [step for step in steps if step.drafted > i and step.accepted >= i]
+        if not tested:
+            break
+        rates.append(sum(step.accepted > i for step in tested) / len(tested))
+    return rates
+
+
+def measure(
+    label: str,
+    candidate: Candidate,
+    text: str,
+    gamma: int,
+    temperature: float,
+    new_tokens: int,
+    progress: Callable[[float, str], None] = lambda share, what: None,
+) -> Measurement:
+    """Time passes and paired turns of plain and speculative decoding of one text."""
+    target, drafter = candidate.target, candidate.drafter(gamma)
+    ids = torch.as_tensor(candidate.encode(text)).flatten().to(target.device)
+    progress(0.0, "warming up")
+    for by in (None, drafter):
+        generate(target, ids, by, new_tokens, temperature, seed=0, stop_token_ids=())
+    progress(0.1, "timing passes")
+    ks = sorted({1, 2, gamma + 1, 16})
+    jobs: dict = {k: timing.pass_job(target, ids, k) for k in ks}
+    if (draft := drafter.draft_model()) is not None:
+        jobs["draft"] = timing.pass_job(draft, ids.to(draft.device), 1)
+    alone = timing.interleaved(jobs, target.device, repeats=7, warmup=2)
+    order, pace, runs = np.random.default_rng(0), {"plain": [], "drafted": []}, {}
+    steps: dict[str, list[Step]] = {"plain": [], "drafted": []}
+    began = perf_counter()
+    for turn in range(TURNS):
+        if turn >= LEAST_TURNS and perf_counter() - began > SECONDS:
+            break
+        progress(0.2 + 0.8 * turn / TURNS, f"turn {turn + 1} of {TURNS}")
+        for name in order.permutation(list(pace)):
+            by = drafter if name == "drafted" else None
+            options = {"seed": turn, "stop_token_ids": ()}
+            runs[name] = generate(target, ids, by, new_tokens, temperature, **options)
+            pace[name].append(runs[name].stats.seconds / runs[name].stats.tokens)
+            steps[name] += runs[name].steps
+    shown = trace(runs["drafted"], candidate.tokenizer, text)
+    return Measurement(preset_of(label, gamma, alone, pace, steps), shown)
+
+
+def preset_of(label: str, gamma: int, alone: dict, pace: dict, steps: dict) -> dict:
+    """Return the preset of a measurement: {k or "draft": seconds}, seconds per token, and rounds."""
+    one = median(step.verifying for step in steps["plain"])
+    costs, plain = (timing.round_costs(steps[name], one) for name in ("drafted", "plain"))
+    speedup = ratio([pace["plain"]], [pace["drafted"]])
+    tested = sum(step.tested for step in steps["drafted"])
+    rates = rates_by_position(steps["drafted"])
+    parts = {"draft": costs.draft, "verify": costs.verify, "other": costs.other}
+    passes = {k: seconds for k, seconds in alone.items() if isinstance(k, int)}
+    facts = [["T(1)", f"{1e3 * alone[1]:.2f} ms"]]
+    facts += [[f"T({k}) ÷ T(1)", f"{t / alone[1]:.2f}"] for k, t in passes.items() if k > 1]
+    if "draft" in alone:
+        facts.append(["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone[1]:.2f}"])
+    facts.append(["α by position", ", ".join(f"{rate:.2f}" for rate in rates)])
+    return measured.preset(
+        GROUP,
+        label,
+        speedup["value"],
+        gamma,
+        f"Measured on {timing.machine_name()}: {len(pace['plain'])} paired turns in random order;"
+        f" {measured.interval(speedup)}, over these turns of one text.",
+        alpha=sum(step.accepted for step in steps["drafted"]) / max(1, tested),
+        **measured.costs_of(parts | {"plain": plain.total}, alone[gamma + 1] / alone[1], gamma),
+        facts=facts,
+    )
+
+
+class PairPanel:
+    """Menus for a pair and a text, a Measure button, and the explorer with the measured pair.
+
+    On a page without a kernel the explorer alone is shown, with the recorded pairs.
+
+    Args:
+        pairs: By name a `Pair`, a `Candidate`, or a function that loads one when it is first chosen.
+        prompts: Texts by name, or a list of texts; the reader can edit the chosen one.
+        presets: Recorded pairs, as `recordings.measured` returns them.
+        gamma: Draft length at the start, 1 … 16.
+        temperature: Temperature at the start, 0 … 1.5.
+        max_new_tokens: Length of every run, at least 8.
+
+    Attributes:
+        explorer: The explorer.
+        last: The last `Measurement`; None before the first one and after an error.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -104,127 +176,133 @@ class ControlPanel:
 
     def __init__(
         self,
-        pairs: Pair | Mapping[str, Pair | Callable[[], Pair]],
+        pairs: Mapping[str, object],
         prompts: Sequence[str] | Mapping[str, str],
+        presets: Sequence[dict],
         gamma: int = 4,
         temperature: float = 0.0,
-        max_new_tokens: int = 64,
-        seed: int = 0,
+        max_new_tokens: int = 32,
     ):
         self._pairs = _check_pairs(pairs)
-        self._prompts = _check_prompts(prompts)
-        whole("gamma", gamma, 0, MAX_GAMMA)
+        prompts = _check_prompts(prompts)
+        whole("gamma", gamma, 1, MAX_GAMMA)
         if not 0 <= temperature <= MAX_TEMPERATURE:
             raise ValueError(f"temperature={temperature!r}: must be in 0 … {MAX_TEMPERATURE}")
-        whole("max_new_tokens", max_new_tokens, 1)
+        whole("max_new_tokens", max_new_tokens, 8)
         self.max_new_tokens = max_new_tokens
-        self.seed = seed
-        self.last_run: Run | None = None
-        self._html = ""
-        wide = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
-        self.pair = ipywidgets.Dropdown(options=list(self._pairs), description="Pair", **wide)
-        self.prompt = ipywidgets.Dropdown(options=list(self._prompts), description="Prompt", **wide)
-        self.gamma = ipywidgets.IntSlider(
-            gamma, 0, MAX_GAMMA, description="γ", continuous_update=False, **wide
-        )
-        self.temperature = ipywidgets.FloatSlider(
-            temperature,
-            min=0,
-            max=MAX_TEMPERATURE,
-            step=0.1,
-            description="temperature",
-            continuous_update=False,
-            **wide,
-        )
-        self.button = ipywidgets.Button(description="Run", button_style="primary")
-        self.result = ipywidgets.HTML()
-        menus = [self.pair, self.prompt] if len(self._pairs) > 1 else [self.prompt]
-        self.view = ipywidgets.VBox(
-            [*menus, self.gamma, self.temperature, self.button, self.result]
-        )
-        self.button.on_click(lambda _: self.run())
+        self.last: Measurement | None = None
+        self.explorer = Explorer.of_pairs(presets)
+        self._controls(prompts, gamma, temperature)
 
-    def run(self) -> Run | None:
-        """Decode with the chosen settings and show the run, or the error that ended it."""
+    def _controls(self, prompts: dict[str, str], gamma: int, temperature: float) -> None:
+        menu = lambda options, name: ipywidgets.Dropdown(options=options, description=name, **WIDE)
+        word = lambda name, hint: ipywidgets.Text(description=name, placeholder=hint, **WIDE)
+        self.pair = menu([*self._pairs, OWN], "Pair")
+        self.own = [word("Target", "hub id or folder"), word("Draft", "hub id or folder")]
+        self.prompt = menu(list(prompts.items()), "Text")
+        self.text = ipywidgets.Textarea(self.prompt.value, rows=3, description="", **WIDE)
+        self.prompt.observe(lambda change: setattr(self.text, "value", change["new"]), "value")
+        self.temperature = ipywidgets.FloatSlider(
+            temperature, min=0, max=MAX_TEMPERATURE, step=0.1, description="temperature", **WIDE
+        )
+        self.gamma = ipywidgets.IntSlider(gamma, 1, MAX_GAMMA, description="γ", **WIDE)
+        self.button = ipywidgets.Button(description="Measure", button_style="primary")
+        self.progress = ipywidgets.FloatProgress(min=0, max=1, description="", **WIDE)
+        self.progress.layout.visibility = "hidden"
+        self.result = ipywidgets.HTML()
+        self._show_own()
+        self.pair.observe(lambda _: self._show_own(), "value")
+        self.button.on_click(lambda _: self.measure())
+        choices = [self.pair, *self.own, self.prompt, self.text, self.gamma, self.temperature]
+        parts = [*choices, self.button, self.progress, self.explorer, self.result]
+        self.view = ipywidgets.VBox(parts)
+
+    def _show_own(self) -> None:
+        for field in self.own:
+            field.layout.display = None if self.pair.value == OWN else "none"
+
+    def measure(self) -> Measurement | None:
+        """Measure the chosen pair and put it into the explorer, or show the error that ended it."""
         self.button.disabled = True
-        self._show('<p role="status">Running…</p>')
+        self.progress.layout.visibility = "visible"
+        self.result.value = ""
         try:
-            self.last_run = self._decode()
-            self._show(self.last_run._repr_html_())
-            return self.last_run
-        # a reader's choice can fail in many ways: no network, no memory, a prompt that is too long
+            self.last = self._measure()
+            self._choose(self.last.preset)
+            self.result.value = self.last.trace._repr_html_()
+        # a reader's choice can fail in many ways: no network, no memory, a text that is too long
         except Exception as error:
-            self.last_run = None
-            self._show(
+            self.last = None
+            self.result.value = (
                 f'<p role="alert"><strong>This run failed.</strong> {escape(type(error).__name__)}:'
                 f" {escape(str(error))}</p>"
             )
-            return None
         finally:
             self.button.disabled = False
+            self.progress.layout.visibility = "hidden"
+        return self.last
 
-    def _decode(self) -> Run:
-        name, prompt_name = str(self.pair.value), str(self.prompt.value)
-        gamma = self.gamma.value
+    def _measure(self) -> Measurement:
+        def show(share: float, what: str) -> None:
+            self.progress.value, self.progress.description = share, what
+
+        name, gamma = str(self.pair.value), self.gamma.value
         temperature = round(self.temperature.value, 6)
-        pair = self._pairs[name]
-        if not isinstance(pair, Pair):
-            pair = self._pairs[name] = _check_loaded(name, pair())
-        prompt = self._prompts[prompt_name]
-        drafter = ModelDrafter(pair.draft, gamma) if gamma else None
-        output = generate(
-            pair.target,
-            pair.tokenizer.encode(prompt),  # pyright: ignore[reportAttributeAccessIssue]
-            drafter,
-            self.max_new_tokens,
-            temperature,
-            seed=self.seed,
-        )
-        return Run(name, prompt_name, gamma, temperature, trace(output, pair.tokenizer, prompt))
+        if name == OWN:
+            names = [field.value.strip() for field in self.own]
+            if not all(names):
+                raise ValueError("give a target and a draft: two hub ids or folders")
+            name = " with ".join(names)
+            if name not in self._pairs:
+                self._pairs[name] = lambda: load_pair(*names)
+        show(0.0, "loading")
+        candidate = self._pairs[name] = _check_loaded(name, self._pairs[name])
+        label = f"{name}, T = {temperature:g}, γ = {gamma}"
+        text = self.text.value
+        return measure(label, candidate, text, gamma, temperature, self.max_new_tokens, show)
 
-    def _show(self, html: str) -> None:
-        self._html = self.result.value = html
+    def _choose(self, preset: dict) -> None:
+        older = [each for each in self.explorer.presets if each["label"] != preset["label"]]
+        numbers = {name: preset[name] for name in preset if self.explorer.has_trait(name)}
+        with self.explorer.hold_trait_notifications():
+            self.explorer.set_trait("presets", [preset, *older])
+            for name, value in numbers.items():
+                self.explorer.set_trait(name, value)
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
-        """Return the live controls, and the last run for a page without a kernel.
-
-        The site prefers HTML to a widget's view.
-        """
-        if not self._html:
-            self.run()
-        choices = "a pair, a prompt" if len(self._pairs) > 1 else "a prompt"
-        note = (
-            f"This is a recorded run. In JupyterLab or Colab you can choose {choices}, γ and a"
-            " temperature, and run it yourself."
-        )
-        return {
-            "application/vnd.jupyter.widget-view+json": {
-                "version_major": 2,
-                "version_minor": 0,
-                "model_id": self.view.model_id,
-            },
-            "text/html": f"<p><em>{note}</em></p>{self._html}",
-            "text/plain": self.last_run.summary if self.last_run else "This run failed.",
-        }
+        """Return the live controls, and the explorer for a page without a kernel."""
+        data, _ = self.explorer._repr_mimebundle_(**kwargs)
+        data["application/vnd.jupyter.widget-view+json"]["model_id"] = self.view.model_id
+        return data
 
 
-def _check_pairs(pairs) -> dict[str, Pair | Callable[[], Pair]]:
-    named = dict(pairs) if isinstance(pairs, Mapping) else {"": pairs}
-    if not named:
-        raise ValueError("pairs is empty: must hold at least one pair")
-    for name, pair in named.items():
-        if not isinstance(pair, Pair) and not callable(pair):
+def _check_pairs(pairs) -> dict[str, object]:
+    if not isinstance(pairs, Mapping) or not pairs:
+        raise ValueError("pairs: must be a dict with at least one pair by name")
+    for name, pair in pairs.items():
+        if not isinstance(pair, (Pair, Candidate)) and not callable(pair):
             raise TypeError(
-                f"pairs holds a {type(pair).__name__}{f' at {name!r}' if name else ''}: must be a"
-                " Pair, such as load_pair(), or a function that returns one"
+                f"pairs holds a {type(pair).__name__} at {name!r}: must be a Pair, such as"
+                " load_pair(), a Candidate, or a function that returns one"
             )
-    return named
+    return dict(pairs)
 
 
-def _check_loaded(name: str, pair) -> Pair:
+def _check_loaded(name: str, pair) -> Candidate:
+    """Return the candidate of a pair, which is loaded first if it is a function."""
+    if not isinstance(pair, (Pair, Candidate)):
+        pair = pair()
+    if isinstance(pair, Candidate):
+        return pair
     if not isinstance(pair, Pair):
         raise TypeError(f"pairs[{name!r}] returned a {type(pair).__name__}: must return a Pair")
-    return pair
+    draft, tokenizer = pair.draft, pair.tokenizer
+    return Candidate(
+        pair.target,
+        lambda gamma: ModelDrafter(draft, gamma),
+        lambda text: tokenizer.encode(text),  # pyright: ignore[reportAttributeAccessIssue]
+        tokenizer,
+    )
 
 
 def _check_prompts(prompts) -> dict[str, str]:

@@ -1,74 +1,105 @@
-"""The control panel: its callbacks, its numbers, and its display on a page without a kernel."""
+"""The panel that measures a pair: its button, its numbers, and its display without a kernel."""
 
-import math
-
+import numpy as np
 import pytest
 from letters import Letters, tiny
 from scipy import stats
 
-from specdec_book.viz.panel import ControlPanel, wilson_interval
-from specdec_book.viz.trace import trace
-from specdec_lite import generate
+from specdec_book.recordings import measured
+from specdec_book.viz import panel as panels
+from specdec_book.viz.interactive import MIME
+from specdec_book.viz.panel import OWN, Candidate, PairPanel, rates_by_position, wilson_interval
+from specdec_lite import generate, theory
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
 
 PAIR = Pair(tiny(0), tiny(0, noise=0.15), Letters())
 PROMPTS = {"greeting": "hello", "farewell": "goodbye"}
+PRESETS = [measured.preset("elsewhere", "another pair", 1.5, 3, "by others", alpha=0.7, c=0.1)]
 
 
-def panel(pairs=PAIR, prompts=PROMPTS, **settings) -> ControlPanel:
-    return ControlPanel(pairs, prompts, **{"max_new_tokens": 24} | settings)
+@pytest.fixture(autouse=True)
+def few_turns(monkeypatch):
+    monkeypatch.setattr(panels, "TURNS", 4)
 
 
-def test_the_run_button_decodes_with_the_chosen_settings():
-    controls = panel()
-    controls.prompt.value, controls.gamma.value, controls.temperature.value = "farewell", 2, 0.7
-    controls.button.click()
-    ids = Letters().encode("goodbye")
-    output = generate(PAIR.target, ids, ModelDrafter(PAIR.draft, 2), 24, 0.7, seed=0)
-    expected = trace(output, Letters(), "goodbye")
-    assert controls.last_run.trace.passes == expected.passes and "α ≈" in controls.result.value
-    assert controls.last_run.trace._repr_html_() in controls.result.value
-    assert f"{output.stats.accepted} of {output.stats.tested} tests" in controls.last_run.rate
-    assert controls.button.disabled is False
-
-
-def test_the_speed_is_tokens_over_the_rounds_seconds():
-    """A published mistake counts characters per second, the prompt's included."""
-    run = panel().run()
-    assert run.trace.stats.tokens == 24 and run.speed.startswith(
-        f"{24 / run.trace.stats.seconds:.1f} tokens/s"
+def panel(pairs=None, prompts=PROMPTS, **settings) -> PairPanel:
+    return PairPanel(
+        pairs or {"a pair": PAIR}, prompts, PRESETS, **{"max_new_tokens": 12} | settings
     )
 
 
-def test_the_button_is_disabled_during_a_run():
+def test_the_button_measures_and_puts_the_pair_into_the_explorer():
+    controls = panel()
+    controls.prompt.value, controls.gamma.value, controls.temperature.value = "goodbye", 2, 0.7
+    assert controls.text.value == "goodbye"
+    controls.button.click()
+    explorer, preset = controls.explorer, controls.last.preset
+    assert explorer.presets == [preset, *PRESETS] and preset["label"] == "a pair, T = 0.7, γ = 2"
+    for name in ("alpha", "gamma", "c", "step_cost", "overhead", "plain_overhead"):
+        assert getattr(explorer, name) == preset[name], name
+    assert controls.last.trace._repr_html_() in controls.result.value
+    assert controls.button.disabled is False
+    facts = dict(preset["facts"])
+    assert {"T(1)", "T(3) ÷ T(1)", "a draft pass alone ÷ T(1)", "α by position"} <= facts.keys()
+    assert "4 paired turns" in preset["by"]
+
+
+def test_a_target_that_drafts_for_itself_is_accepted_and_its_prediction_adds_up():
+    controls = panel({"itself": Pair(PAIR.target, PAIR.target, Letters())}, gamma=3)
+    preset = controls.measure().preset
+    assert preset["alpha"] == 1 and dict(preset["facts"])["α by position"] == "1.00, 1.00, 1.00"
+    assert preset["c"] > 0.3, "a draft pass costs about as much as a target pass"
+
+
+def test_the_predicted_speedup_is_tau_over_the_cost_of_the_round():
+    """o takes what v and c leave of the round, so no cost is lost."""
+    parts = {"draft": 1.2, "verify": 0.9, "other": 0.5, "plain": 1.3}
+    costs = measured.costs_of(parts, 1.08, 4)
+    whole = theory.corrected_improvement(
+        3.0, 4, costs["c"], 1 + 4 * costs["step_cost"], costs["overhead"], costs["plain_overhead"]
+    )
+    assert whole == pytest.approx(3.0 * 1.3 / (1.2 + 0.9 + 0.5))
+
+
+def test_rates_by_position_count_only_tested_drafts():
+    steps = generate(PAIR.target, [1, 2], ModelDrafter(PAIR.draft, 3), 60, 1.0, seed=1).steps
+    rates = rates_by_position(steps)
+    first = [step for step in steps if step.drafted]
+    assert rates[0] == np.mean([step.accepted > 0 for step in first])
+    second = [step for step in steps if step.drafted > 1 and step.accepted > 0]
+    assert rates[1] == np.mean([step.accepted > 1 for step in second])
+
+
+def test_a_candidate_brings_its_own_drafter_and_encoding():
+    seen = []
+
+    def drafter(gamma):
+        seen.append(gamma)
+        return ModelDrafter(PAIR.draft, gamma)
+
+    own = Candidate(PAIR.target, drafter, Letters().encode, Letters())
+    assert panel({"mine": lambda: own}, gamma=3).measure().preset["gamma"] == 3 and seen == [3]
+
+
+def test_the_button_is_disabled_and_the_progress_visible_during_a_measurement():
     seen = []
 
     def loader():
-        seen.append((controls.button.disabled, controls.result.value))
+        seen.append((controls.button.disabled, controls.progress.layout.visibility))
         return PAIR
 
     controls = panel({"late": loader})
     controls.button.click()
     controls.button.click()
-    assert len(seen) == 1 and seen[0][0] is True and "Running" in seen[0][1], (
-        "loaded once, while the button was disabled"
-    )
-    assert controls.last_run.pair == "late"
-
-
-def test_gamma_zero_is_plain_decoding():
-    controls = panel(gamma=0)
-    assert controls.run().trace.stats.target_passes == 24
-    assert (
-        "plain decoding" in controls.last_run.summary and "α is unknown" in controls.last_run.rate
-    )
+    assert seen == [(True, "visible")], "loaded once"
+    assert controls.progress.layout.visibility == "hidden"
 
 
 @pytest.mark.parametrize(
     "prompts, pairs, words",
     [
-        ({"long": "a" * 600}, PAIR, "ValueError: "),
+        ({"long": "a" * 600}, {"a pair": PAIR}, "ValueError: "),
         (PROMPTS, {"broken": lambda: 3}, "returned a int"),
         (
             PROMPTS,
@@ -77,47 +108,33 @@ def test_gamma_zero_is_plain_decoding():
         ),
     ],
 )
-def test_a_failed_run_shows_its_error_and_the_panel_still_works(prompts, pairs, words):
+def test_a_failed_measurement_shows_its_error_and_the_panel_still_works(prompts, pairs, words):
     controls = panel(pairs, prompts)
-    assert controls.run() is None and controls.last_run is None
+    assert controls.measure() is None and controls.last is None
     assert 'role="alert"' in controls.result.value and words in controls.result.value
-    assert controls.button.disabled is False
-    assert words in controls._repr_mimebundle_()["text/html"], "the page says so too"
+    assert controls.button.disabled is False and controls.explorer.presets == PRESETS
 
 
-def test_a_page_without_a_kernel_gets_the_recorded_run():
+def test_a_pair_of_ones_own_is_named_by_its_two_models(monkeypatch):
+    asked = []
+    monkeypatch.setattr(panels, "load_pair", lambda *names: asked.append(names) or PAIR)
     controls = panel()
-    assert controls.last_run is None
+    assert all(field.layout.display == "none" for field in controls.own)
+    controls.pair.value = OWN
+    assert all(field.layout.display is None for field in controls.own)
+    assert controls.measure() is None and "give a target and a draft" in controls.result.value
+    controls.own[0].value, controls.own[1].value = " large ", "small"
+    assert controls.measure().preset["label"].startswith("large with small, ")
+    assert asked == [("large", "small")]
+
+
+def test_a_page_without_a_kernel_gets_the_explorer_with_the_recorded_pairs():
+    controls = panel()
     bundle = controls._repr_mimebundle_()
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == controls.view.model_id
-    first = controls.last_run
-    assert (
-        first.trace._repr_html_() in bundle["text/html"]
-        and "recorded run" in bundle["text/html"]
-        and "<script" not in bundle["text/html"]
-    )
-    assert (
-        bundle["text/plain"] == first.summary
-        and "γ = 4" in first.summary
-        and "tokens/s" in first.summary
-    )
-    assert (
-        controls._repr_mimebundle_()["text/html"] == bundle["text/html"]
-        and controls.last_run is first
-    ), "showing it again runs nothing"
-
-
-def test_site_prefers_the_recorded_run_to_a_view_without_a_kernel():
-    from myst_nb.core.render import base_render_priority
-    from specdec_site.outputs import Outputs
-
-    priority = base_render_priority()["html"] | {
-        mime: rank for _, mime, rank in Outputs.mime_priority_overrides
-    }
-    assert (
-        min(panel()._repr_mimebundle_(), key=lambda mime: priority.get(mime, math.inf))
-        == "text/html"
-    )
+    state = bundle[MIME]["state"]
+    assert state["presets"] == PRESETS and state["levers"] is True and state["gamma"] == 3
+    assert controls.last is None, "showing it measures nothing"
 
 
 @pytest.mark.parametrize("accepted, tested", [(0, 10), (10, 10), (7, 12), (120, 187), (1, 1)])
@@ -131,31 +148,18 @@ def test_interval_is_wilsons(accepted, tested):
 @pytest.mark.parametrize(
     "bad, named",
     [
-        ({"pairs": {}}, "pairs is empty"),
+        ({"pairs": PAIR}, "pairs"),
         ({"pairs": {"x": 3}}, "pairs"),
         ({"prompts": []}, "prompts"),
         ({"prompts": "text"}, "prompts is a str"),
         ({"prompts": ["a" * 70 + "b", "a" * 70 + "c"]}, "same 60 characters"),
         ({"prompts": ["good", ""]}, "prompts"),
+        ({"gamma": 0}, "gamma=0"),
         ({"gamma": 17}, "gamma=17"),
-        ({"gamma": 2.0}, "gamma=2.0"),
-        ({"temperature": -0.1}, "temperature=-0.1"),
-        ({"temperature": float("nan")}, "temperature=nan"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"temperature": 2}, "temperature=2"),
+        ({"max_new_tokens": 4}, "max_new_tokens=4"),
     ],
 )
-def test_bad_input_is_named(bad, named):
-    with pytest.raises((TypeError, ValueError), match=named):
+def test_bad_arguments_are_named(bad, named):
+    with pytest.raises((ValueError, TypeError), match=named):
         panel(**bad)
-
-
-def test_one_pair_needs_no_menu():
-    one = panel()
-    assert one.pair not in one.view.children and one.run().summary.startswith("γ = 4")
-    two = panel({"small": PAIR, "again": lambda: PAIR})
-    two.pair.value = "again"
-    assert two.view.children[0] is two.pair and two.run().summary.startswith("again, γ = 4")
-    notes = [controls._repr_mimebundle_()["text/html"].split("</em>")[0] for controls in (one, two)]
-    assert "choose a prompt, γ" in notes[0] and "choose a pair, a prompt, γ" in notes[1], (
-        "the page promises the menus there are"
-    )

@@ -116,6 +116,7 @@ def test_the_explorer_carries_its_state():
         "overhead",
         "plain_overhead",
         "presets",
+        "levers",
     }
     assert data[MIME]["state"]["alpha"] == 0.7 and json.dumps(data[MIME])
     assert "application/vnd.jupyter.widget-view+json" in data and "Explorer" in data["text/plain"]
@@ -134,8 +135,9 @@ def test_the_explorers_bounds_equal_the_modules():
         "gamma": (1, 24),
         "c": (0, 1.2),
         "c_hat": (0, 1.2),
-        "step_cost": (0, 0.2),
-        "overhead": (0, 0.5),
+        "step_cost": (0, 0.5),
+        "overhead": (0, 2),
+        "plain_overhead": (0, 2),
     }
     constants = dict(re.findall(r"^const (MAX_\w+) = ([\d.]+);", text, re.M))
     for name, (low, high) in limits.items():

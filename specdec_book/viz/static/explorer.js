@@ -96,7 +96,7 @@ const CORRECTIONS = [
     symbol: "t",
     note: "v = 1 + γt: extra time per verified token",
     min: 0,
-    max: 0.2,
+    max: 0.5,
     step: 0.005,
     start: 0,
     digits: 3,
@@ -106,7 +106,7 @@ const CORRECTIONS = [
     symbol: "o",
     note: "everything else in a round",
     min: 0,
-    max: 0.5,
+    max: 2,
     step: 0.01,
     start: 0,
     digits: 2,
@@ -116,7 +116,7 @@ const CORRECTIONS = [
     symbol: "o₀",
     note: "everything else in a plain step",
     min: 0,
-    max: 0.5,
+    max: 2,
     step: 0.01,
     start: 0,
     digits: 2,
@@ -133,12 +133,44 @@ const CORRECTIONS = [
   },
 ];
 const TASK = { c: 0.2, speedup: 2 };
+const RISE = 1.25; // what the task of a measured pair asks for
 const HEIGHT = 154; // of the two large charts
 const STRIP = 90; // of the two small charts
 const solved = (alpha, gamma) =>
   `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;
 
 // Results -----------------------------------------------------------------------------------------
+
+// The speedup at the chosen γ with all costs.
+const predicted = (s) => consequences(s).corrected[s.gamma - 1];
+
+// What each change alone does to a measured pair: [what changes, predicted speedup].
+function levers(s) {
+  const halves = [
+    ["1 − α halved", { alpha: (1 + s.alpha) / 2 }],
+    ["c halved", { c: s.c / 2 }],
+    ["t halved", { step_cost: s.step_cost / 2 }],
+    ["o halved", { overhead: s.overhead / 2 }],
+    ["o₀ removed", { plain_overhead: 0 }],
+    [`best γ, ${consequences(s).correctedGamma}`, { gamma: consequences(s).correctedGamma }],
+  ];
+  return halves.map(([name, change]) => [name, predicted({ ...s, ...change })]);
+}
+
+// The state of the task of a measured pair whose own numbers are `own`.
+function leverState(s, own) {
+  const goal = RISE * predicted(own);
+  const moved = SLIDERS.filter(({ name }) => s[name] !== own[name]);
+  const others = CORRECTIONS.filter(({ name }) => s[name] !== own[name]);
+  const [now, aim] = [times(predicted(s)), times(goal)];
+  if (others.length || moved.length > 1) return "Move one slider only: choose the pair again.";
+  if (!moved.length) return `The prediction is ${now}; reach ${aim}.`;
+  const [{ symbol, name, digits }] = moved;
+  const at = `${symbol} = ${s[name].toFixed(digits)}`;
+  return predicted(s) >= goal
+    ? `Solved with ${at}: ${now}. Can another slider do it too?`
+    : `Not yet: ${at} gives ${now} of ${aim}.`;
+}
 
 function consequences(s) {
   const tokens = expectedTokens(s.alpha, s.gamma);
@@ -591,45 +623,47 @@ function readouts(s, r, preset) {
 function render({ model, el }) {
   const id = newId("explorer");
   const specs = [...SLIDERS, ...CORRECTIONS];
-  const choices = [...presets, ...(model.get("presets") ?? [])];
+  const isLevers = Boolean(model.get("levers")); // for measured pairs: the point stays while sliders move
+  let given, choices, own;
   const values = () =>
     Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start]));
   const matches = (choice) =>
     Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
-  let preset = (model.get("presets") ?? []).find((choice) => choice.measured && matches(choice)) ?? null;
+  let preset = null;
   const state = () => ({
     measured: preset?.measured && preset.gamma ? preset : null,
     ...values(),
   });
-  const change = (changes, from = null) => {
+  const change = (changes, from = isLevers ? preset : null) => {
     preset = from;
     assign(model, changes);
   };
   const sliders = Object.fromEntries(
     specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
   );
-  const options = choices.map(({ label, group = "Measured" }, i) => ({
-    value: i,
-    label,
-    group,
-  }));
-  const start = menu(`${id}-preset`, [{ value: "", label: "your own values" }, ...options], (value) => {
+  const pick = (value) => {
     const picked = choices[value] ?? null;
+    const start = { step_cost: 0, overhead: 0, plain_overhead: 0 };
+    const numbers = specs.filter(({ name }) => picked && name in picked);
     change(
-      picked === null
-        ? {}
-        : {
-            step_cost: 0,
-            overhead: 0,
-            plain_overhead: 0,
-            ...Object.fromEntries(
-              specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]]),
-            ),
-          },
+      picked ? { ...start, ...Object.fromEntries(numbers.map(({ name }) => [name, picked[name]])) } : {},
       picked,
     );
+    own = state();
     draw(); // the model reports no change between two presets with the same values
-  });
+  };
+  const start = make("div");
+  // The menu of the presets, rebuilt when the kernel has measured another pair.
+  const offer = () => {
+    if (given === model.get("presets") && choices) return;
+    given = model.get("presets");
+    choices = [...(isLevers ? [] : presets), ...(given ?? [])];
+    preset = (given ?? []).findLast((choice) => choice.measured && matches(choice)) ?? null;
+    own = state();
+    const options = choices.map(({ label, group = "Measured" }, value) => ({ value, label, group }));
+    const first = isLevers ? [] : [{ value: "", label: "your own values" }];
+    start.replaceChildren(menu(`${id}-preset`, [...first, ...options], pick));
+  };
   const charts = {
     curve: chart("Speedup by draft length", "", "sdl-wide", { height: HEIGHT }),
     plane: chart("Best speedup by α and c", "Lines: speedup at the best γ. Drag the dot.", "sdl-narrow", {
@@ -641,7 +675,19 @@ function render({ model, el }) {
   const key = make("ul", { class: "sdl-keys" });
   charts.curve.svg.before(key);
   const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the smallest α at which some draft length still doubles the speed?`;
-  const { task, spoken, announce, silence } = narration(words, solved(0, 24), 150);
+  const ask = isLevers
+    ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
+    : [words, solved(0, 24)];
+  const { task, spoken, announce, silence } = narration(...ask, 150);
+  const facts = make("dl", { class: "sdl-readouts" });
+  const by = make("p", { class: "sdl-note" });
+  const gains = make("dl", { class: "sdl-readouts" });
+  const answer = make(
+    "details",
+    {},
+    make("summary", {}, "Which lever helps most? One change at a time"),
+    gains,
+  );
   const numbers = make("dl", { class: "sdl-readouts" });
   const more = make(
     "details",
@@ -651,6 +697,7 @@ function render({ model, el }) {
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.tokens.node)),
   );
   more.addEventListener("toggle", () => draw()); // a closed drawing has no width
+  const pairs = field(`${id}-preset`, isLevers ? "Pair" : "Start from", start);
   const root = make(
     "section",
     {
@@ -658,10 +705,11 @@ function render({ model, el }) {
       "aria-label": "Explorer of the speedup by α, γ and c",
     },
     task,
+    ...(isLevers ? [pairs] : []),
     make(
       "div",
       { class: "sdl-controls" },
-      field(`${id}-preset`, "Start from", start),
+      ...(isLevers ? [] : [pairs]),
       ...SLIDERS.map(({ name }) => sliders[name].node),
     ),
     make(
@@ -676,6 +724,7 @@ function render({ model, el }) {
       ),
     ),
     spoken,
+    ...(isLevers ? [by, facts, answer] : []),
     make(
       "details",
       {},
@@ -685,11 +734,26 @@ function render({ model, el }) {
     more,
   );
   const picks = {};
+  const about = (s) => {
+    const { label, measured, by: who, source } = preset ?? {};
+    const off = measured ? Math.round(100 * (predicted(own) / measured - 1)) : 0;
+    const miss = off ? `${Math.abs(off)} % too ${off < 0 ? "low" : "high"}` : "right to within 1 %";
+    const words = `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${miss}. ${label}. ${who} `;
+    const link = source ? [make("a", { href: source, rel: "noopener" }, "source"), "."] : [];
+    by.replaceChildren(...(preset ? [words, ...link] : []));
+    define(facts, preset?.facts ?? []);
+    define(
+      gains,
+      levers(s).map(([name, value]) => [name, times(value)]),
+    );
+  };
   const draw = () => {
+    offer();
     const s = state();
     const r = consequences(s);
     for (const spec of specs) sliders[spec.name].show(s[spec.name]);
-    start.value = preset ? String(choices.indexOf(preset)) : "";
+    start.firstChild.value = preset ? String(choices.indexOf(preset)) : "";
+    if (isLevers) about(s);
     const paint = (name, drawChart, ...rest) => {
       picks[name] = drawChart(...blank(charts[name], 240, 560), ...rest);
     };
@@ -704,11 +768,11 @@ function render({ model, el }) {
     charts.curve.node.querySelector("figcaption").textContent =
       `${r.isCorrected ? "Dashed: with t, o and o₀. " : ""}Drag to set γ.`;
     define(numbers, readouts(s, r, preset));
-    announce(() => [summary(s, r), taskState(s, r)]);
+    announce(() => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)]);
   };
   for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
-  const names = specs.map(({ name }) => name);
+  const names = ["presets", ...specs.map(({ name }) => name)];
   return live({ model, el }, root, names, draw, silence);
 }
 
-export default { render, formulas, presets };
+export default { render, formulas: { ...formulas, levers, leverState }, presets };

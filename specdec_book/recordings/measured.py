@@ -1,0 +1,286 @@
+"""Measured pairs with the numbers of the formula: others' on GPUs, and the recordings of this book.
+
+Each pair is a preset of `viz.Explorer(levers=True)`: α, γ, c and the other costs, the measured
+speedup, who measured it, and where.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from specdec_book import recordings
+from specdec_book.recordings import Recording, cards, forecasts
+from specdec_lite.measure.stamps import split, validate
+
+LIMITS = {"alpha": 1, "c": 1.2, "step_cost": 0.5, "overhead": 2, "plain_overhead": 2}
+"""Largest values of the explorer's sliders."""
+PUBLISHED = (
+    ("specbundle", "mtbench", (3, 7)),
+    ("angelslim_qwen3", "MT-bench", (2,)),
+    ("vllm_eagle_lengths", "", (3, 5)),
+    ("llama_cpp_laptop_mtp", "", (2, 4)),
+)
+"""(source, its text, draft lengths) that the menu lists: chains that state card, engine, γ and τ."""
+MODES = {
+    "static, whole draft": "whole draft in a graph",
+    "static": "passes in graphs",
+    "eager": "operations launched one by one",
+}
+"""Recorded modes of the shipped pair that the menu lists."""
+SYNTHETIC = (("head, 32k rows", 1), ("head, 32k rows", 16), ("head, 32k rows", 128))
+SYNTHETIC += (("Llama-3.2-1B", 1),)
+"""(draft, batch) of the rounds with synthetic acceptance that the menu lists."""
+
+
+def preset(group: str, label: str, measured: float, gamma: int, by: str, **more) -> dict:
+    """Return a measured pair; costs outside the explorer's sliders get the nearest value there."""
+    by = by.replace("`", "")
+    by = by[:1].upper() + by[1:]
+    costs = {name: float(np.clip(more.pop(name, 0.0), 0, top)) for name, top in LIMITS.items()}
+    return costs | {
+        "group": group,
+        "label": label,
+        "gamma": gamma,
+        "measured": measured,
+        "by": by,
+        **more,
+    }
+
+
+# Measured by others -------------------------------------------------------------------------------
+
+
+def published_pairs() -> list[dict]:
+    """Return pairs that others measured on GPUs.
+
+    α is the one that gives the printed τ. The costs come from the source's other rows of the same
+    models: never from the row whose speedup is shown.
+    """
+    return [
+        each for source, text, gammas in PUBLISHED for each in source_pairs(source, text, gammas)
+    ]
+
+
+def source_pairs(source: str, text: str, gammas: Iterable[int]) -> list[dict]:
+    """Return the pairs of one source."""
+    about, found = forecasts.entry(source), []
+    rows = [complete(row, about) for row in forecasts.records(source)]
+    for row in rows:
+        if row["gamma"] not in gammas or row["workload"] not in ("", text):
+            continue
+        if (costs := costs_without(row, rows)) is None:
+            continue
+        setting = row["setting"] or about["method"]
+        model = about.get("model", "").partition(",")[0]
+        method = about["method"].replace(",", " ").split()[0]  # EAGLE-3 of "EAGLE-3, gamma 2"
+        method = "" if "EAGLE" in setting or method == setting else method
+        label = ", ".join(filter(None, (model, setting, method, f"γ = {row['gamma']}")))
+        by = f"Measured by others, not by us: {about['card']}; {about['engine']}; batch"
+        by += f" {row['batch']}{', ' + row['workload'] if row['workload'] else ''}; τ {row['tau']:.2f}."
+        found.append(
+            preset(
+                f"{about['card']}; {about['engine']}",
+                label,
+                row["speedup"],
+                row["gamma"],
+                by,
+                alpha=forecasts.implied_alpha(row["tau"], row["gamma"]),
+                source=about["url"],
+                **costs,
+            )
+        )
+    return found
+
+
+def complete(row: dict, about: dict) -> dict:
+    """Return a row with γ, τ, a setting and a text, wherever its source states them."""
+    gamma = row.get("gamma") or about.get("gamma") or int(about["method"].rpartition("gamma ")[2])
+    row = {"setting": "", "workload": ""} | row | {"gamma": gamma}
+    if "tau" not in row:
+        row["tau"] = 1 + gamma * row["accepted / drafted"]
+    return row
+
+
+def costs_without(row: dict, rows: list[dict]) -> dict[str, float] | None:
+    """Return c and o of a round from the other rows of the same setting; None if there are too few.
+
+    A source prints one cost per γ, so c contains what each further token adds to the verification.
+    Several texts at this γ give the cost of a round; several γ give its slope.
+    """
+    same = [each for each in rows if each["setting"] == row["setting"] and each is not row]
+    same = [each for each in same if each["batch"] == row["batch"]]
+    by_gamma: dict[int, list[float]] = {}
+    for each in same:
+        by_gamma.setdefault(each["gamma"], []).append(each["tau"] / each["speedup"])
+    costs = {gamma: median(values) for gamma, values in by_gamma.items()}
+    if len(costs) > 1:
+        slope, start = np.polyfit(list(costs), list(costs.values()), 1)
+        cost = costs.get(row["gamma"], start + slope * row["gamma"])
+        slope = min(slope, (cost - 1) / row["gamma"])  # a round costs at least one pass
+    elif row["gamma"] in costs:
+        cost = costs[row["gamma"]]
+        slope = (cost - 1) / row["gamma"]
+    else:
+        return None
+    return {"c": max(0.0, slope), "overhead": cost - 1 - row["gamma"] * max(0.0, slope)}
+
+
+# Recorded here ------------------------------------------------------------------------------------
+
+
+def gpus() -> list[Recording]:
+    """Return the recordings of GPUs with captured graphs, and the reader's own after them."""
+    found = [recordings.load(name) for name in recordings.names("gpu")] + own_gpus()
+    return [each for each in found if each.data["graphs"] and not each.data["tiny"]]
+
+
+def own_gpus(folder: str | Path = "results/gpu") -> list[Recording]:
+    """Return what `python -m specdec_lite gpu` wrote into the working folder; empty without a file."""
+    found = []
+    known = {path.resolve() for path in recordings.files().values()}
+    for path in sorted(Path(folder).glob("*.json")):
+        if path.resolve() not in known:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            validate(path.name, content)
+            stamp, data = split(content)
+            found.append(Recording(f"your GPU/{path.stem}", **stamp, data=data))
+    return found
+
+
+def is_own(recording: Recording) -> bool:
+    """Return whether a recording is the reader's own."""
+    return recording.name.startswith("your GPU/")
+
+
+def title(recording: Recording) -> str:
+    """Return the machine's name, after "your GPU" if it is the reader's own."""
+    return f"your GPU, {recording.machine}" if is_own(recording) else recording.machine
+
+
+def recorded_pairs() -> list[dict]:
+    """Return the pairs that this book and its reader measured, GPUs first."""
+    found = [each for gpu in gpus() for each in gpu_pairs(gpu)]
+    return found + [each for speed in recordings.speeds() for each in cpu_pairs(speed)]
+
+
+def gpu_pairs(recording: Recording) -> list[dict]:
+    """Return the shipped pair in its modes, and rounds of a real shape with synthetic acceptance."""
+    steps, found = recording.data["steps"], []
+    group = f"{title(recording)} (measured here)"
+    for mode, words in MODES.items():
+        for t in (0, 1):
+            rows = steps.get("rounds", {}).get(f"T = {t}", {}).get("modes", {})
+            if mode in rows:
+                gamma = steps["rounds"]["gamma"]
+                label = f"the shipped pair, T = {t}, {words}"
+                found.append(of_round(group, label, gamma, rows[mode], recording))
+    return found + synthetic_pairs(group, recording)
+
+
+def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording) -> dict:
+    """Return a recorded round of the shipped pair."""
+    alone = row["alone"]
+    return preset(
+        group,
+        label,
+        row["speedup"]["value"],
+        gamma,
+        f"{recording.source}. {interval(row['speedup'])}.",
+        alpha=row["alpha"],
+        **costs_of(row["rounds"], alone["verify"] / alone["one"], gamma),
+        facts=[
+            ["T(1)", f"{1e3 * alone['one']:.2f} ms"],
+            [f"T({gamma + 1}) ÷ T(1)", f"{alone['verify'] / alone['one']:.2f}"],
+            ["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone['one']:.2f}"],
+            ["τ", f"{row['tau']:.2f}"],
+        ],
+    )
+
+
+def costs_of(parts: dict[str, float], verify: float, gamma: int) -> dict[str, float]:
+    """Return c, t, o and o₀ of a round from its parts and T(γ + 1) ÷ T(1), timed alone.
+
+    The device works while the host continues, so only the sum of a round's parts is certain: v comes
+    from passes timed alone, c from the round, and o is the rest of the sum.
+    """
+    step_cost = max(0.0, verify - 1) / gamma
+    return {
+        "c": parts["draft"] / gamma,
+        "step_cost": step_cost,
+        "overhead": parts["verify"] + parts["other"] - 1 - gamma * step_cost,
+        "plain_overhead": parts["plain"] - 1,
+    }
+
+
+def interval(speedup: dict) -> str:
+    """Return the 95 % interval of a speedup in words."""
+    low, high = speedup["interval"]
+    return f"95 % interval {low:.2f} to {high:.2f}"
+
+
+def synthetic_pairs(group: str, recording: Recording, alpha: float = 0.7, gamma: int = 4) -> list:
+    """Return rounds of a real shape whose drafts a coin accepts, with costs from single passes."""
+    steps, found = recording.data["steps"], []
+    if not {"synthetic", "passes", "drafts"} <= steps.keys():
+        return found
+    target = steps["synthetic"].get("target", "the target")
+    for row in steps["synthetic"].get("rows", ()):
+        batch = row["batch"]
+        if (row["draft"], batch) not in SYNTHETIC or row["gamma"] != gamma:
+            continue
+        times = cards.pass_times(recording.data, row["draft"])
+        one, draft = times.of_pass(batch, 1), times.of_round(batch, 1) - times.of_pass(batch, 2)
+        verify = times.of_pass(batch, gamma + 1) / one
+        label = f"shape of {target} with {row['draft']}, batch {batch}, α set to {alpha:g}"
+        by = f"{recording.source}. Random weights; a coin accepts each draft."
+        found.append(
+            preset(
+                group,
+                label,
+                row["speedup"][f"{alpha:g}"],
+                gamma,
+                by,
+                alpha=alpha,
+                c=draft / one,
+                step_cost=(verify - 1) / gamma,
+                facts=[
+                    ["T(B, 1)", f"{1e3 * one:.2f} ms"],
+                    [f"T(B, {gamma + 1}) ÷ T(B, 1)", f"{verify:.2f}"],
+                    ["a draft pass in the loop", f"{1e3 * draft:.2f} ms"],
+                ],
+            )
+        )
+    return found
+
+
+def cpu_pairs(recording: Recording) -> list[dict]:
+    """Return the rows of a recording of speed that no flag excludes."""
+    found = []
+    for row in recording.data["rows"]:
+        if row["flags"]:
+            continue
+        cost, gamma = row["prediction"], row["gamma"]
+        name = f"the shipped pair, {row['dtype']}, {row['domain']}, T = {row['temperature']:g}"
+        found.append(
+            preset(
+                f"{recording.machine}, two CPU cores (measured here)",
+                name,
+                row["speedup"]["value"],
+                gamma,
+                f"{recording.source}. {interval(row['speedup'])}.",
+                alpha=row["alpha"]["value"],
+                c=cost["c_in_loop"],
+                step_cost=max(0.0, cost["verify"] - 1) / gamma,
+                overhead=cost["overhead"],
+                plain_overhead=recordings.plain_cost(row) - 1,
+                facts=[
+                    ["T(1)", f"{1e3 * cost['target_seconds']:.2f} ms"],
+                    [f"T({gamma + 1}) ÷ T(1)", f"{cost['verify']:.2f}"],
+                    ["τ", f"{row['tau']['value']:.2f}"],
+                ],
+            )
+        )
+    return found
