@@ -7,6 +7,7 @@ prompts. The models' generated texts are continuations of these texts and are no
 import random
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from specdec_lite import load_pair
@@ -27,31 +28,46 @@ DRAWS = 8000
 SHARES = "wave"
 """A held-out module whose documentation is repeated in another module of the corpus."""
 
-BLOCK = 24
+BLOCK = 16
 """Characters of a block of an index."""
+FACTORS = np.random.default_rng(0).integers(2**63, size=BLOCK, dtype=np.uint64)
+"""Of the characters in the hash of a block."""
 
 pytestmark = pytest.mark.slow  # tens of megabytes are indexed
 
 
 class Indexed:
-    """A text whose `in` searches only for what the set of its blocks cannot rule out.
+    """A text in which `in` looks only where its words can be, by an index of the text's blocks.
 
-    Wherever words of 2 · BLOCK − 1 characters begin in the text, they contain a block of it.
+    Wherever words of 2 · BLOCK − 1 characters begin in the text, they contain one of its blocks.
     """
 
     def __init__(self, text: str):
         self.text = text
-        self.blocks = {text[start : start + BLOCK] for start in range(0, len(text), BLOCK)}
+        step = 2**20 * BLOCK
+        parts = [hashes(text[start : start + step]) for start in range(0, len(text), step)]
+        unordered = np.concatenate(parts)
+        self.order = unordered.argsort()
+        self.hashes = unordered[self.order]
 
     def __contains__(self, words: str) -> bool:
-        if len(words) >= 2 * BLOCK - 1 and not any(map(self.fits, range(BLOCK), [words] * BLOCK)):
-            return False
-        return words in self.text
+        if len(words) < 2 * BLOCK - 1:
+            return words in self.text
+        for offset in range(BLOCK):  # of the first block in the words
+            blocks = hashes(words[offset:])
+            first, last = (np.searchsorted(self.hashes, blocks, side) for side in ("left", "right"))
+            rarest = (last - first).argmin()
+            starts = (self.order[first[rarest] : last[rarest]] - rarest) * BLOCK - offset
+            if any(start >= 0 and self.text.startswith(words, start) for start in starts.tolist()):
+                return True
+        return False
 
-    def fits(self, offset: int, words: str) -> bool:
-        """Return whether all blocks of words are in the text if the first begins at an offset."""
-        starts = range(offset, len(words) - BLOCK + 1, BLOCK)
-        return all(words[start : start + BLOCK] in self.blocks for start in starts)
+
+def hashes(text: str) -> np.ndarray:
+    """Return a hash of each whole block of a text."""
+    characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    blocks = characters[: len(characters) // BLOCK * BLOCK].reshape(-1, BLOCK)
+    return blocks.astype(np.uint64) @ FACTORS
 
 
 def shared(tokenizer, prompt: str, text: Indexed | str) -> str | None:
