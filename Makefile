@@ -28,7 +28,7 @@ endif
 # The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
 book serve zip check test test-all mutate: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help format lint check book test test-all mutate linkcheck lab serve zip bench bench-gpu engines clean
+.PHONY: help format lint check book test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make format lay out Python and JavaScript as make lint expects"
@@ -40,6 +40,7 @@ help:
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
+	@echo "make gallery  show each interactive alone on http://localhost:8001, drawn again when its files are saved"
 	@echo "make zip    write the offline copy with SmolLM2 for the live page (_build/specdec-lite-book-smollm2.zip, about 110 MB)"
 	@echo "make bench  measure decoding, and write results/speed/; python -m benchmarks list shows all measurements"
 	@echo "make bench-gpu  measure a GPU in nine minutes: passes of real shapes, drafts, experts, rounds; python -m specdec_lite gpu takes five"
@@ -111,6 +112,9 @@ lab: $(SETUP)
 
 serve: book
 	$(BIN)/python site/serve.py --port $(PORT)
+
+gallery:
+	PYTHONPATH=.:site $(BIN)/python site/gallery.py
 
 zip: book
 	PYTHONPATH=site $(BIN)/python -m specdec_site.archive $(BOOK)

@@ -1,37 +1,11 @@
 """Pages for the fixtures of conftest.py: one interactive alone, outside any built book."""
 
-import json
-
-PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><title>interactive</title>
-<style>body {{ margin: 8px; background: {background} }} {css}</style>
-<body><main><h1 style="color: gray">Interactive</h1><div id="place"></div></main><script>
-{module}
-const state = {state}, calls = {{}};
-window.model = {{ get: (name) => state[name], save_changes() {{}}, off() {{}},
-  set(name, value) {{
-    if (state[name] === value) return;
-    state[name] = value;
-    (calls["change:" + name] ?? []).forEach((call) => call());
-  }},
-  on(event, call) {{ calls[event] = [...(calls[event] ?? []), call]; }} }};
-window.heard = [];
-document.body.addEventListener("keydown", (event) => window.heard.push(event.key));
-interactive.render({{ model, el: document.getElementById("place") }});
-</script></body></html>"""
-
 
 def bare_page(widget, theme: str) -> str:
-    """Return HTML that draws one interactive with its state.
+    """Return HTML that draws one interactive with its state, as the gallery does."""
+    from gallery import bare_page  # only now: a machine without widgets runs other tests
 
-    The model is `window.model`; keys that leave the interactive are listed in `window.heard`.
-    """
-    return PAGE.format(
-        theme=theme,
-        background="#14181e" if theme == "dark" else "#fff",
-        css=widget._css,
-        module=widget._esm.replace("export default", "const interactive ="),
-        state=json.dumps(widget.state()),
-    )
+    return bare_page(widget, theme)
 
 
 def settle(page) -> None:

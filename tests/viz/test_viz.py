@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import gallery
 import plotly.graph_objects as go
 import pytest
 import traitlets
@@ -237,3 +238,9 @@ def test_controls_and_states_have_contrast_in_both_themes():
     for selector, name in (controls | fates).items():
         for mode, behind in itertools.product((0, 1), ("surface", "raised")):
             assert contrast(value[name][mode], value[behind][mode]) >= 3, (selector, name, behind)
+
+
+def test_the_gallery_shows_every_interactive():
+    assert {*gallery.GALLERY} == {*MODULES}
+    for module, make in gallery.GALLERY.items():
+        assert make().module == module and module in gallery.page("/")
