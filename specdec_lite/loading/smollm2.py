@@ -67,7 +67,8 @@ def load_smollm2(
     speedup in float32 is not one over bfloat16: compare with plain decoding in the same dtype.
     "int4" decodes fastest, with and without a draft. Its product is compiled once, in seconds, where
     there is a C compiler. Elsewhere, or with SPECDEC_COMPILE=0, PyTorch's operator multiplies, and a
-    pass over five tokens costs twice as much as one over a single token.
+    pass over five tokens costs twice as much as one over a single token. `drafters.automatic(model)`
+    chooses drafts for any of these formats.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models_zoo import PROMPT, native
+from models_zoo import PROMPT, native, shipped
 
 from specdec_lite import generate
 from specdec_lite.drafters import BanditDrafter, EagleDrafter, automatic
@@ -64,3 +64,13 @@ def test_bad_tables_are_refused():
     for passes in ((), (1.0, 0.0)):
         with pytest.raises(ValueError, match="passes"):
             automatic(native(), passes=passes)
+
+
+def test_a_shipped_head_is_used_and_timed():
+    target = shipped().target
+    drafter = automatic(target)
+    assert isinstance(drafter.drafters[-1], EagleDrafter) and 0 < drafter.c < 5
+    given = automatic(target, passes=FLAT, c=0.1)  # nothing is measured
+    assert given.c == 0.1 and given.passes == list(FLAT)
+    plain = generate(target, PROMPT, None, 40).tokens
+    assert torch.equal(generate(target, PROMPT, given, 40).tokens, plain)

@@ -6,6 +6,7 @@ from itertools import accumulate
 import torch
 
 from specdec_lite import checks
+from specdec_lite.decoding import generate
 from specdec_lite.drafters.combined.bandit import BanditDrafter
 from specdec_lite.drafters.copying.prompt_lookup import PromptLookupDrafter
 from specdec_lite.drafters.eagle.eagle import EagleDrafter
@@ -24,6 +25,8 @@ LONGEST = 8
 CONTEXT = 128
 """Tokens before the passes that are timed."""
 REPEATS = 7
+DECODED = 32
+"""Tokens to decode when the head is timed."""
 WEIGHT = 8
 """Number of rounds that an expectation counts as."""
 
@@ -94,13 +97,14 @@ def shipped_head(target: CausalLM) -> EagleDrafter | None:
 def measure(target: CausalLM, head: EagleDrafter | None) -> tuple[list[float], float]:
     """Return the seconds T(1) … T(LONGEST + 1), and the cost of a draft pass in units of T(1).
 
-    Passes alternate, and the shortest of each counts, which a busy machine disturbs least.
+    Passes alternate. The shortest of each counts, which a busy machine disturbs least.
     """
     text = torch.arange(1, 1 + CONTEXT) % target.vocab_size
-    counts = range(1, LONGEST + 2)
     cache = prefilled(target, text, 1, LONGEST + 1)
-    jobs = {count: pass_job(target, text, count, cache=cache) for count in counts}
-    if head is not None:
-        jobs[0] = pass_job(head.body, text % head.body.vocab_size, 1)
-    seconds = {key: min(each) for key, each in samples(jobs, target.device, REPEATS, 1).items()}
-    return [seconds[count] for count in counts], seconds.get(0, 0.0) / seconds[1]
+    jobs = {k: pass_job(target, text, k, cache=cache) for k in range(1, LONGEST + 2)}
+    passes = [min(seconds) for seconds in samples(jobs, target.device, REPEATS, 1).values()]
+    if head is None:
+        return passes, 0.0
+    steps = generate(target, text, head, DECODED, stop_token_ids=()).steps
+    drafting = [step.drafting / step.draft_passes for step in steps if step.draft_passes]
+    return passes, min(drafting, default=0.0) / passes[0]
