@@ -85,7 +85,7 @@ def stops() -> StopExplorer:
 
 
 GALLERY: dict[str, Callable[[], Interactive]] = {
-    kind.module: kind.load if callable(getattr(kind, "load", None)) else kind
+    kind.module: load if callable(load := getattr(kind, "load", None)) else kind
     for kind in vars(viz).values()
     if isinstance(kind, type) and issubclass(kind, Interactive) and kind is not Interactive
 } | {
