@@ -294,7 +294,11 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        size = (config.vocab_size, config.hidden_size)
+        if torch.get_default_device().type == "meta":  # drawing weights there imports a compiler
+            self.embedding = nn.Embedding.from_pretrained(torch.empty(size), freeze=False)
+        else:
+            self.embedding = nn.Embedding(*size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = Norm(config.hidden_size, config.norm_eps)
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)

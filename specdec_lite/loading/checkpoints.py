@@ -67,10 +67,25 @@ def weight_patterns(folder: Path) -> list[str]:
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Load the Hugging Face tokenizer of a model's folder."""
+    native_config(folder)  # raises if config.json is malformed
+    if _is_generic(folder):
+        # the class that AutoTokenizer would return, without the 900 modules that it imports
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(folder)
     from transformers import AutoTokenizer
 
-    native_config(folder)  # raises if config.json is malformed
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+def _is_generic(folder: Path) -> bool:
+    """Return whether a Llama model's tokenizer is described by its tokenizer.json alone."""
+    try:
+        described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        plain = described["tokenizer_class"] == "TokenizersBackend" and "auto_map" not in described
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return plain and read_config(folder).get("model_type") == "llama"
 
 
 # Sizes ----------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Loading, saving and compatibility checks of pairs, and the properties of the shipped pair."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from specdec_lite.measure.machine import machine_profile
 from specdec_lite.training import train_tokenizer
 
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
+ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 1_000_000
 
 
@@ -90,6 +93,25 @@ def test_saved_models_load_here_and_in_plain_transformers(limit, shape, tmp_path
     from transformers import AutoTokenizer
 
     assert AutoTokenizer.from_pretrained(tmp_path).encode(TEXTS[1]) == tokenizer.encode(TEXTS[1])
+
+
+def test_the_shipped_tokenizer_is_the_one_that_transformers_would_load():
+    from transformers import AutoTokenizer
+
+    ours = checkpoints.load_tokenizer(SHIPPED / "target")
+    theirs = AutoTokenizer.from_pretrained(SHIPPED / "target")
+    assert type(ours) is type(theirs) and ours.init_kwargs == theirs.init_kwargs
+    assert [ours.encode(text) for text in TEXTS[:2]] == [theirs.encode(text) for text in TEXTS[:2]]
+
+
+def test_loading_the_shipped_pair_imports_no_compiler_and_no_model_of_transformers():
+    """They would take more time than all else that a small process does."""
+    code = "import sys, specdec_lite; specdec_lite.load_pair(); print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "transformers" in modules
+    assert not {"torch._dynamo", "sympy", "transformers.modeling_utils"} & {*modules}
 
 
 def test_a_pair_from_folders_decodes(folder):
