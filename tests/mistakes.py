@@ -833,6 +833,11 @@ SERVING = [
         lambda right, moves, state, drafted: right(moves, state, drafted)[1:],
         "before the first draft",
     ),
+    (
+        serving.check_masks,
+        lambda right, *given: serving.without_a_guard(*given),
+        "−1 is the last state",
+    ),
 ]
 
 TRAINING = [

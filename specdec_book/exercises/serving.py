@@ -15,7 +15,19 @@ ROUNDS = [  # α, and the seconds of a round with γ = 0, 1, 2 …
 ]
 MOVES = [[1, -1, -1, -1], [-1, -1, 2, 2], [-1, 3, 2, 2], [-1, -1, -1, -1]]
 """Of the states (begin, in, digits, end) by the tokens {, }, 0, 1; −1: not allowed."""
+LOOP = [[1, -1], [0, 1]]
+"""Two states that repeat, so that the last state, which −1 would name, allows tokens."""
 PATHS = [(MOVES, 0, [0, 2, 1]), (MOVES, 1, [3, 3]), (MOVES, 2, [1]), (MOVES, 0, [0, 1, 2])]
+PATHS += [(LOOP, 0, [1, 0])]
+
+
+def without_a_guard(moves, state: int, drafted: Sequence[int]) -> list[list[float]]:
+    """Return the masks of a solution that goes to the last state after a forbidden token."""
+    rows = [[float(move >= 0) for move in moves[state]]]
+    for token in drafted:
+        state = moves[state][token]
+        rows.append([float(move >= 0) for move in moves[state]])
+    return rows
 
 
 def minimum_tokens(alpha: float, gamma: int, batch: int) -> float:
@@ -124,6 +136,10 @@ def check_masks(
             Mistake(
                 lambda moves, state, drafted: masks(moves, state, drafted)[1:],
                 "the first mask belongs before the first draft: look at the state, then move.",
+            ),
+            Mistake(
+                without_a_guard,
+                "after a forbidden token nothing is allowed: in Python, −1 is the last state.",
             ),
         ],
     )

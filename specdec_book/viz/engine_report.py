@@ -30,7 +30,7 @@ def report(recording: Recording) -> list[Markdown]:
     return tables
 
 
-def speeds(recording: Recording, model: str = "pair") -> Markdown:
+def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdown:
     """Return the speedups on a target, one row for each method of each engine.
 
     Drafted rows have speedups only, because a speedup is a ratio within a turn.
@@ -61,7 +61,7 @@ def speeds(recording: Recording, model: str = "pair") -> Markdown:
         f" {data['turns']} paired turns; an interval that contains 1 is a tie. The load average"
         f" was at most {busiest:.1f} on {cores} {noun}. {recording.source}"
     )
-    return table(heads, rows, caption)
+    return table(heads, rows, caption, fold)
 
 
 def cell(row: dict, batch: str) -> str:
@@ -117,7 +117,7 @@ def positions(engines: dict) -> Markdown:
     return table(heads, rows, caption)
 
 
-def load(data: dict) -> Markdown:
+def load(data: dict, fold: str = "") -> Markdown:
     """Return the latency per token, measured and simulated."""
     rows = [
         [
@@ -142,9 +142,9 @@ def load(data: dict) -> Markdown:
     caption = (
         f"Latency of {data['requests']} requests that arrive at random, waiting included; medians"
         f" of {data['turns']} runs. At most {data['batches'][-1]} requests run together. At batch"
-        f" {', '.join(map(str, data['batches']))} a round costs {', '.join(costs)} plain steps and"
-        f" emits about {tokens:.1f} tokens, so drafts pay at every load. The simulator is given the"
-        " times of vLLM's rounds, the time that a prompt adds to a round, and the α of each prompt"
-        f" ({min(alphas):.2f} … {max(alphas):.2f})"
+        f" {', '.join(map(str, data['batches']))} a round costs {', '.join(costs)} plain steps,"
+        f" prefill not included, and emits about {tokens:.1f} tokens, so drafts pay at every load."
+        " The simulator is given the times of vLLM's rounds, the time that a prompt adds to a round,"
+        f" and the α of each prompt ({min(alphas):.2f} … {max(alphas):.2f})"
     )
-    return table(heads, rows, caption)
+    return table(heads, rows, caption, fold)

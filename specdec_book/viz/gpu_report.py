@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from specdec_book.recordings import Recording, measured, spread
+from IPython.display import Markdown
+
+from specdec_book.recordings import Recording, cards, measured, spread
 from specdec_book.viz.gpu_figures import lanes_figure
 from specdec_book.viz.tables import table
 from specdec_lite.measure import profiler
@@ -180,3 +182,122 @@ def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
     ]
     header = ("draft", "γ", *(f"batch {batch}" for batch in batches))
     return f"Speedup of whole rounds of {step['target']}, α = {alpha}", header, lines
+
+
+# What to doubt ------------------------------------------------------------------------------------
+
+
+def doubts(recording: Recording) -> Markdown:
+    """Return the table of what was checked in a recording, and how far to trust it."""
+    steps = recording.data["steps"]
+    lines = [*doubts_of_passes(steps), *doubts_of_rounds(steps["rounds"])]
+    lines += doubts_of_synthetic(steps["synthetic"])
+    header = ("checked", "recorded", "so")
+    return table(header, lines, recording.source, fold="What we checked, and what to doubt")
+
+
+def doubts_of_passes(steps: dict) -> list[tuple[str, str, str]]:
+    """Return the lines about passes: bounds, order in k, clocks, and memory."""
+    card, step = steps["card"], steps["passes"]
+    short = min(row["context"] for row in step["rows"])
+    times = {(r["batch"], r["k"]): r["seconds"] for r in step["rows"] if r["context"] == short}
+    read = 2 * cards.network(step).parameters / card["read_bandwidth"]
+    batch, k = max(times)
+    useful = 2 * cards.network(step).parameters * batch * k / times[batch, k]
+    drops = []
+    for rows in (step["rows"], steps["slices"]["rows"], steps["quarter"]["rows"]):
+        cells = {(r.get("layers"), r["context"], r["batch"], r["k"]): r["seconds"] for r in rows}
+        ordered = sorted(cells, key=lambda key: (key[0] or 0, *key[1:]))
+        pairs = zip(ordered, ordered[1:])
+        drops += [1 - cells[b] / cells[a] for a, b in pairs if a[:3] == b[:3]]
+    clock = step["state"]["end"]["gpu"]["clocks.sm"]
+    shared = [r["batch"] for r in step["rows"] if r["own_layers"] < step["shape"]["num_layers"]]
+    return [
+        (
+            "a pass is not faster than its bytes",
+            f"T(1, 1) is {times[1, 1] / read:.2f} times the time to read the weights",
+            "plausible",
+        ),
+        (
+            "a pass is not faster than its arithmetic",
+            f"{batch} × {k} tokens: {useful / card['peak']['flops']:.0%} of the measured peak",
+            "plausible",
+        ),
+        (
+            "T(B, k) does not fall with k",
+            f"it falls in {sum(d > 0 for d in drops)} of {len(drops)} steps, by at most"
+            f" {max(drops):.1%}",
+            "trust no difference below that",
+        ),
+        (
+            "the clock is steady",
+            f"power limit: {clock} at the end of the step,"
+            f" {card['state']['end']['gpu']['clocks.max.sm']} at most",
+            "large passes would be faster with more power",
+        ),
+        (
+            "the caches fit",
+            f"from batch {min(shared)} on at the longer context, layers share a cache"
+            if shared
+            else "all",
+            "the bytes read are right; such a server would not fit the card",
+        ),
+    ]
+
+
+def doubts_of_rounds(step: dict) -> list[tuple[str, str, str]]:
+    """Return the lines about rounds of the shipped pair."""
+    exact = [row for row in step["lossless"] if row["dtype"] == "float32"]
+    other = [row for row in step["lossless"] if row not in exact and row["diverges_at"] is not None]
+    same = sum(row["diverges_at"] is None for row in exact)
+    modes, sampled = step["T = 0"]["modes"], step["T = 1"]["modes"]
+    alone = [mode["alone"]["one"] for rows in (modes, sampled) for mode in list(rows.values())[:2]]
+    graph = sampled["static, whole draft"]["rounds"]
+    base = sampled["static"]["rounds"]
+    return [
+        (
+            "greedy text equals plain text",
+            f"float32: {same} of {len(exact)}; bfloat16: {len(other)} differ, at gaps of at most"
+            f" {max((row['gap'] for row in other), default=0):.3f} between the two logits",
+            "lossless; bfloat16 rounds logits of that size to steps of 0.06",
+        ),
+        (
+            "passes launched one by one take the same time at any moment",
+            f"T(1) alone: {1e3 * min(alone):.1f} to {1e3 * max(alone):.1f} ms",
+            "the host's speed varied: compare turns, not tokens per second across rows",
+        ),
+        (
+            "each part of a round is at least its pass",
+            f"whole draft, T = 1: verification takes {graph['verify']:.2f} plain passes",
+            "host and GPU overlap, so trust the sum of the parts only",
+        ),
+        (
+            "a ratio compares like with like",
+            f"a plain step in graphs takes {base['plain']:.2f} passes: the rest is our host's work",
+            "a better plain loop would lower the speedup",
+        ),
+        (
+            "how many turns",
+            f"{step['T = 0']['turns']} paired turns at each temperature, four prompts of code",
+            "intervals are over these prompts; other text, other α",
+        ),
+    ]
+
+
+def doubts_of_synthetic(step: dict) -> list[tuple[str, str, str]]:
+    """Return the line about the map of speedups."""
+    rows = {(r["draft"], r["batch"], r["gamma"]): r["round_seconds"] for r in step["rows"]}
+    ratios = [
+        rows[draft, batch, 6] / rows[draft, batch, 8]
+        for draft, batch in {key[:2] for key in rows}
+        if batch == 64 and {(draft, batch, 6), (draft, batch, 8)} <= rows.keys()
+    ]
+    if not ratios:
+        return []
+    return [
+        (
+            "a longer draft costs more",
+            f"batch 64: a round of γ = 6 takes {min(ratios):.2f} to {max(ratios):.2f} of one of γ = 8",
+            "probably a slow kernel for seven tokens per row; T(64, 7) was not timed",
+        )
+    ]

@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 import traitlets
 
+from specdec_book.recordings import cards as recorded, measured
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.serving import NOTHING, machine, pair
 from specdec_lite.simulation.estimate import BENCH, FITTED, Hardware, Network
@@ -18,6 +19,16 @@ def four_bits(network: Network) -> Network:
 def cards(label: str, memory: float, hardware: Hardware, fitted: bool = True) -> dict:
     """Return a machine for the menu; `fitted`: whether the fit covers such machines."""
     return machine(label, memory, hardware) | {"fitted": fitted}
+
+
+def own_machines() -> list[dict]:
+    """Return the reader's own GPUs, with the speeds that `python -m specdec_lite gpu` measured."""
+    found = [gpu for gpu in measured.gpus() if measured.is_own(gpu)]
+    memory = [recorded.step(gpu.data, "card")["memory_bytes"] for gpu in found]
+    return [
+        cards(f"{measured.title(gpu)}, {size / 1e9:.0f} GB", size, recorded.hardware(gpu.data))
+        for gpu, size in zip(found, memory)
+    ]
 
 
 LARGE, MIXTURE, SMALL = MODELS["Qwen3-32B"], MODELS["Qwen3-30B-A3B"], MODELS["Qwen3-0.6B"]
@@ -43,6 +54,7 @@ MACHINES = [
     cards("A100, 80 GB", 80e9, CARDS["A100"]),
     cards("RTX 4090, 24 GB", 24e9, CARDS["RTX 4090"]),
     cards("laptop, 32 GB", 32e9, Hardware(100e9, 5e12), fitted=False),
+    *own_machines(),
 ]
 
 

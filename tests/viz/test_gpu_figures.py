@@ -7,7 +7,7 @@ import pytest
 from figure_roles import role_faults
 
 from specdec_book.recordings import measured
-from specdec_book.viz import gpu_figures
+from specdec_book.viz import gpu_figures, gpu_report, payoff
 
 FIGURES = (
     gpu_figures.passes_figure,
@@ -48,6 +48,21 @@ def test_no_file_is_no_gpu_and_the_books_own_are_not_the_readers(gpus, tmp_path)
     assert [measured.title(each) for each in measured.own_gpus(tmp_path)] == [
         f"your GPU, {gpus[0].machine}"
     ]
+
+
+def test_the_payoff_menu_ends_with_the_readers_own_gpu(with_own, monkeypatch):
+    assert payoff.own_machines() == []
+    monkeypatch.setattr(measured, "gpus", lambda: with_own)
+    (own,) = payoff.own_machines()
+    card = with_own[-1].data["steps"]["card"]
+    assert own["label"].startswith("your GPU, Tesla T4, ")
+    assert (own["bandwidth"], own["memory"]) == (card["read_bandwidth"], card["memory_bytes"])
+
+
+def test_what_to_doubt_is_computed_from_the_recording(gpus):
+    text = gpu_report.doubts(gpus[0]).data
+    assert text.startswith("<details>") and "float32: 20 of 20; bfloat16: 4 differ" in text
+    assert "1.44 times the time to read the weights" in text
 
 
 def test_the_passes_are_the_recorded_ones(gpus):
