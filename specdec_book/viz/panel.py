@@ -106,7 +106,8 @@ def measure(
     ks = sorted({1, 2, gamma + 1, 16})
     jobs: dict = {k: timing.pass_job(target, ids, k) for k in ks}
     if (draft := drafter.draft_model()) is not None:
-        jobs["draft"] = timing.pass_job(draft, ids.to(draft.device), 1)
+        known = ids.clamp(max=draft.vocab_size - 1).to(draft.device)
+        jobs["draft"] = timing.pass_job(draft, known, 1)
     alone = timing.interleaved(jobs, target.device, repeats=7, warmup=2)
     order, pace, runs = np.random.default_rng(0), {"plain": [], "drafted": []}, {}
     steps: dict[str, list[Step]] = {"plain": [], "drafted": []}

@@ -1,5 +1,7 @@
 """The panel that measures a pair: its button, its numbers, and its display without a kernel."""
 
+import math
+
 import numpy as np
 import pytest
 from letters import Letters, tiny
@@ -135,6 +137,17 @@ def test_a_page_without_a_kernel_gets_the_explorer_with_the_recorded_pairs():
     state = bundle[MIME]["state"]
     assert state["presets"] == PRESETS and state["levers"] is True and state["gamma"] == 3
     assert controls.last is None, "showing it measures nothing"
+
+
+def test_site_prefers_the_explorer_to_a_view_without_a_kernel():
+    from myst_nb.core.render import base_render_priority
+    from specdec_site.outputs import Outputs
+
+    priority = base_render_priority()["html"] | {
+        mime: rank for _, mime, rank in Outputs.mime_priority_overrides
+    }
+    bundle = panel()._repr_mimebundle_()
+    assert min(bundle, key=lambda mime: priority.get(mime, math.inf)) == MIME
 
 
 @pytest.mark.parametrize("accepted, tested", [(0, 10), (10, 10), (7, 12), (120, 187), (1, 1)])
