@@ -15,8 +15,16 @@ from specdec_book.viz.figure import figure
 from specdec_book.viz.theme import PALETTE
 from specdec_lite.measure import profiler
 
-MODES = ("eager", "eager, one read", "static", "static, plain rule", "static, whole draft")
-"""Modes of a round, from slow to fast."""
+MODES = {
+    "eager": "one by one",
+    "eager, one read": "one by one, one read",
+    "static, plain rule": "passes in graphs",
+    "static": "passes in graphs, one read",
+    "static, whole draft": "whole draft in a graph",
+}
+"""Recorded modes of a round, from slow to fast, in words."""
+PLAIN = {"eager": MODES["eager"], "static": MODES["static, plain rule"]}
+"""Recorded modes of plain decoding in words."""
 
 
 def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
@@ -93,7 +101,7 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
     return figure(fig, alt, "gpu-passes")
 
 
-def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 2, 4, 8)):
+def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3, 6, 8)):
     """Return the figure of the measured speedup of whole rounds, by batch and γ, at one α."""
     fig, best = go.Figure(), {}
     for recording in recordings:
@@ -139,8 +147,8 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
         if not rounds:
             continue
         pace, own = rounds["tokens_per_second"], measured.is_own(recording)
-        for kind, color in (("plain", "other"), ("speculative", "one")):
-            rows = {n.removeprefix(kind + " "): v for n, v in pace.items() if n.startswith(kind)}
+        for kind, color, words in (("plain", "other", PLAIN), ("speculative", "one", MODES)):
+            rows = {each: pace[f"{kind} {mode}"] for mode, each in words.items()}
             fig.add_bar(
                 name=f"your GPU, {kind}" if own else kind,
                 orientation="h",
@@ -151,10 +159,10 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
     pace = recordings[0].data["steps"]["rounds"][f"T = {temperature}"]["tokens_per_second"]
     fastest = pace["speculative static, whole draft"]
     fig.update_layout(
-        title=f"Graphs and drafts together: {fastest / pace['plain eager']:.1f}× plain eager decoding",
+        title=f"Graphs and drafts together are {fastest / pace['plain eager']:.1f}× as fast as plain decoding",
         barmode="group",
         xaxis_title=f"tokens per second, T = {temperature}",
-        yaxis={"categoryorder": "array", "categoryarray": list(MODES)[::-1]},
+        yaxis={"categoryorder": "array", "categoryarray": list(MODES.values())[::-1]},
         height=420,
     )
     alt = (
@@ -177,7 +185,7 @@ def drafts_figure(recordings: Sequence[Recording]):
             orientation="h",
             x=costs,
             y=names,
-            marker_color=PALETTE["you" if own else "one"],
+            marker_color=PALETTE["you" if own else "other"],
         )
         if not own:
             fig.add_scatter(
@@ -185,7 +193,7 @@ def drafts_figure(recordings: Sequence[Recording]):
                 x=bytes_alone,
                 y=names,
                 mode="markers",
-                marker={"color": PALETTE["other"], "size": 11, "symbol": "diamond"},
+                marker={"color": PALETTE["one"], "size": 11, "symbol": "diamond"},
             )
     cost = dict(zip(*draft_costs(recordings[0].data["steps"])[:2]))
     small, large = "Qwen3-0.6B, 28 layers", "Llama-3.2-1B, 16 layers"

@@ -75,3 +75,29 @@ def test_the_cheapest_drafts_are_drawn(mounted, c):
       return bars.length === 1 && free(bars[0]) >= 2;
     }"""
     )
+
+
+@pytest.mark.browser
+def test_a_measured_pair_stays_while_one_lever_moves(mounted):
+    pair = {"label": "here", "gamma": 4, "alpha": 0.6, "c": 0.3, "measured": 1.0, "by": "We."}
+    pair |= {"source": "https://example.org/", "facts": [["T(1)", "7 ms"]]}
+    page = mounted(Explorer.of_pairs([pair, pair | {"label": "there", "c": 0.5}]), 1000)
+    assert page.get_by_label("Pair").locator("option").all_inner_texts() == ["here", "there"]
+    text = page.locator(".sdl-explorer").inner_text()
+    assert "Predicted 1.05×, measured 1.00×: 5 % too high. here. We. source." in text
+    assert "7 ms" in text and page.get_by_role("link", name="source").count() == 1
+    page.locator("input[data-name=c]").press("Home")
+    says(page, ".sdl-task-state", "Solved with c = 0.00")
+    assert page.locator(".sdl-measured").count() == 1
+    page.locator("input[data-name=alpha]").press("End")
+    says(page, ".sdl-task-state", "Move one slider only")
+
+
+@pytest.mark.browser
+def test_a_pair_measured_later_is_offered_and_chosen(mounted):
+    pair = {"label": "here", "gamma": 4, "alpha": 0.6, "c": 0.3, "measured": 1.0, "by": "We."}
+    page = mounted(Explorer.of_pairs([pair]), 1000)
+    later = pair | {"label": "mine", "c": 0.2, "measured": 1.2, "by": "I."}
+    page.evaluate("later => { model.set('c', 0.2); model.set('presets', [later]); }", later)
+    assert page.get_by_label("Pair").locator("option:checked").inner_text() == "mine"
+    assert "measured 1.20×" in page.locator(".sdl-explorer").inner_text()
