@@ -204,13 +204,15 @@ def costs_of(parts: dict[str, float], verify: float, gamma: int) -> dict[str, fl
     """Return c, t, o and o₀ of a round from its parts and T(γ + 1) ÷ T(1), timed alone.
 
     The device works while the host continues, so only the sum of a round's parts is certain: v comes
-    from passes timed alone, c from the round, and o is the rest of the sum.
+    from passes timed alone, c from the round, and o is the rest of the sum. If v leaves no rest,
+    it is reduced to what the sum allows.
     """
-    step_cost = max(0.0, verify - 1) / gamma
+    most = parts["verify"] + parts["other"] - 1
+    step_cost = max(0.0, min(verify - 1, most)) / gamma
     return {
         "c": parts["draft"] / gamma,
         "step_cost": step_cost,
-        "overhead": parts["verify"] + parts["other"] - 1 - gamma * step_cost,
+        "overhead": most - gamma * step_cost,
         "plain_overhead": parts["plain"] - 1,
     }
 

@@ -123,10 +123,11 @@ def measure(
             pace[name].append(runs[name].stats.seconds / runs[name].stats.tokens)
             steps[name] += runs[name].steps
     shown = trace(runs["drafted"], candidate.tokenizer, text)
-    return Measurement(preset_of(label, gamma, alone, pace, steps), shown)
+    machine = timing.machine_name(target.device)
+    return Measurement(preset_of(label, machine, gamma, alone, pace, steps), shown)
 
 
-def preset_of(label: str, gamma: int, alone: dict, pace: dict, steps: dict) -> dict:
+def preset_of(label: str, machine: str, gamma: int, alone: dict, pace: dict, steps: dict) -> dict:
     """Return the preset of a measurement: {k or "draft": seconds}, seconds per token, and rounds."""
     one = median(step.verifying for step in steps["plain"])
     costs, plain = (timing.round_costs(steps[name], one) for name in ("drafted", "plain"))
@@ -145,7 +146,7 @@ def preset_of(label: str, gamma: int, alone: dict, pace: dict, steps: dict) -> d
         label,
         speedup["value"],
         gamma,
-        f"Measured on {timing.machine_name()}: {len(pace['plain'])} paired turns in random order;"
+        f"Measured on {machine}: {len(pace['plain'])} paired turns in random order;"
         f" {measured.interval(speedup)}, over these turns of one text.",
         alpha=sum(step.accepted for step in steps["drafted"]) / max(1, tested),
         **measured.costs_of(parts | {"plain": plain.total}, alone[gamma + 1] / alone[1], gamma),
