@@ -111,8 +111,9 @@ def link_terms(soup: BeautifulSoup, terms: Sequence[Term], address: str) -> None
     ]
     pieces = list({id(piece): piece for piece in pieces}.values())  # each once, if blocks nest
     for term in terms:
+        pattern = term.pattern
         for index, piece in enumerate(pieces):
-            if use := term.pattern.search(piece):
+            if use := pattern.search(piece):
                 before, after = piece[: use.start()], piece[use.end() :]
                 link = soup.new_tag("a", href=f"{address}#{term.anchor}", string=use.group())
                 link["class"], link["data-definition"] = "sdl-term", term.definition
