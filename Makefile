@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NICE ?=
+MAKEFLAGS += --jobs=2  # Python's packages and npm's are fetched at the same time
 BOOK := _build/html
 SCRIPTS := 'specdec_book/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
 PORT ?= 8000
