@@ -215,6 +215,23 @@ def test_costs_of_a_round():
     assert f"{dense} plain passes" in TEXT and f"{mixture} for Qwen3-30B-A3B" in TEXT
 
 
+def test_the_kernels_of_one_draft_model():
+    rows = forecasts.records("consumer_draft_model")
+    assert len(rows) == 6
+    for each in rows:
+        gain, cost = each["speedup"], each["tau"] / each["speedup"]
+        assert f"| {each['setting']}, {each['model']} | {cost:.1f} | {gain:.2f}× |" in PAGE
+    taus = [each["tau"] for each in rows]
+    assert f"τ is {min(taus):.2f} to {max(taus):.2f} in all rows" in TEXT
+
+
+def test_experts_in_host_memory_are_best_with_two_drafts():
+    gains = {each["gamma"]: each["speedup"] for each in forecasts.records("llama_cpp_laptop_mtp")}
+    one, two, three, four = (f"{gains[gamma]:.2f}×" for gamma in sorted(gains))
+    assert f"{one}, {two}, {three} and {four} with 1 to 4 drafts" in TEXT
+    assert max(gains, key=gains.get) == 2
+
+
 def test_a_mixture_gains_under_load():
     gains = {
         each["batch"]: f"{each['speedup']:.2f}×"
@@ -256,6 +273,6 @@ def test_the_limits_count_sources_without_card_and_engine():
 
 def test_tables_fit_a_phone():
     heads = re.findall(r"^(\|.+\|)\n\|[-|]+\|$", PAGE, re.M)
-    assert len(heads) == 8 and all(head.count("|") <= 4 for head in heads)
+    assert len(heads) == 9 and all(head.count("|") <= 4 for head in heads)
     code = re.findall(r"```\w+\n(.*?)```", PAGE, re.S)
     assert max(len(line) for body in code for line in body.splitlines()) <= 66

@@ -17,6 +17,8 @@ import pytest
 
 from specdec_book import recordings
 from specdec_lite import roofline, theory
+from specdec_lite.simulation import sizes
+from specdec_lite.simulation.estimate import Network, estimate
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = re.compile(
@@ -68,6 +70,9 @@ FUNCTIONS = dict(
     gammas_within=gammas_within,
     theory=theory,
     roofline=roofline,
+    estimate=estimate,
+    Network=Network,
+    sizes=sizes,
 )
 
 
