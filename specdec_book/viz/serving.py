@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 
-import numpy as np
 import traitlets
 
 from specdec_book.viz.interactive import Interactive
@@ -33,20 +32,6 @@ def table(label: str, times: PassTimes) -> dict:
         "seconds": [list(row) for row in times.seconds],
         "drafting": list(times.drafting),
     }
-
-
-def recorded_times(tables: dict, name: str, draft: str | None = None) -> PassTimes:
-    """Return recorded times of passes, in which more tokens are never faster.
-
-    A pass over more tokens that was recorded as faster was not disturbed while the other one was:
-    it gets the time of the slower one.
-    """
-    record = tables[name]
-    rows = np.maximum.accumulate(record["seconds"], axis=1).tolist()
-    drafting = [row[0] for row in tables[draft]["seconds"]] if draft else [0.0] * len(rows)
-    return PassTimes(
-        tuple(record["batches"]), tuple(record["tokens"]), tuple(map(tuple, rows)), tuple(drafting)
-    )
 
 
 def pair(label: str, target: Network, draft: Network) -> dict:

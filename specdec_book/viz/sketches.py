@@ -251,27 +251,6 @@ def heads(count: int, words: Sequence[str]) -> Sketch:
     return drawing.words(at(3) - step / 2 + 3, 12, "drafted, not yet verified", "start", faint=True)
 
 
-def launches(operations: int, launch: float, work: float) -> Sketch:
-    """Draw a pass whose operations are launched one by one, and the same pass as one graph."""
-    slow, fast = operations * max(launch, work) + work, operations * work + launch
-    unit = (WIDTH - 8) / slow
-    drawing = Sketch(
-        150,
-        f"{operations} operations. Launched one by one, the device waits for the host between them,"
-        f" and the pass takes {slow:g} µs. In one graph they follow without gaps: {fast:g} µs.",
-        f"The same arithmetic takes {slow:g} µs launched one by one, and {fast:g} µs as one graph.",
-    )
-    for y, title, gap in ((0, "launched one by one", launch), (76, "one graph", 0)):
-        drawing.words(4, y + 14, title, "start", bold=True)
-        drawing.words(WIDTH - 4, y + 14, "host above, device below", "end", faint=True)
-        for i in range(operations):
-            start = (i + 1) * launch if gap else launch + i * work
-            if gap or i == 0:
-                drawing.box(4 + i * launch * unit, y + 22, launch * unit, 18, "neutral")
-            drawing.box(4 + start * unit, y + 44, work * unit, 18, "target")
-    return drawing
-
-
 def account(ratios: Sequence[float]) -> Sketch:
     """Draw the probability that a draft is accepted so far, token by token and as a block."""
     step = WIDTH / (len(ratios) + 1)

@@ -9,16 +9,7 @@ from javascript import evaluate
 from mounting import outside_the_frame, pause, says
 
 from specdec_book.viz import Serving
-from specdec_book.viz.serving import (
-    DENSE,
-    MACHINES,
-    MIXTURE,
-    NOTHING,
-    PAIRS,
-    SMALL,
-    recorded_times,
-    table,
-)
+from specdec_book.viz.serving import DENSE, MACHINES, MIXTURE, NOTHING, PAIRS, SMALL, table
 from specdec_lite.simulation.estimate import FITTED, Hardware, tabulate
 from specdec_lite.simulation.goodput import PassTimes, best_under_load, goodput, steady
 
@@ -132,14 +123,6 @@ def test_a_drag_sets_the_load(mounted):
     box = page.get_by_role("img", name="Time per token, by load").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 64, box["y"] + 80)
     assert page.evaluate("model.get('load')") > 1
-
-
-def test_recorded_times_never_fall_with_the_tokens():
-    target = {"batches": [1, 2], "tokens": [1, 2, 4], "seconds": [[2.0, 1.5, 3.0], [2.0, 4.0, 3.5]]}
-    tables = {"target": target, "draft": {"seconds": [[0.1, 9.0], [0.2, 9.0]]}}
-    times = recorded_times(tables, "target", "draft")
-    assert times.seconds == ((2.0, 2.0, 3.0), (2.0, 4.0, 4.0)) and times.drafting == (0.1, 0.2)
-    assert recorded_times(tables, "target").drafting == (0.0, 0.0)
 
 
 def test_bad_values_are_rejected():

@@ -27,7 +27,6 @@ DRAWN = {
     "tested": sketches.tested_strip(5, 2),
     "tree": sketches.token_tree(TREE, list("abcdefgh"), "root", accepted=(1, 5)),
     "heads": sketches.heads(4, ["a", "b", "c", "d", "e", "f", "g"]),
-    "launches": sketches.launches(8, 5, 2.5),
     "account": sketches.account([0.5, 2.0]),
     **{f"own {i}": each for i, each in enumerate(sketches.self_drafts())},
 }
