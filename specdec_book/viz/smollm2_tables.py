@@ -1,11 +1,9 @@
-"""SmolLM2 in several number formats, and its heads after equal training time, as tables."""
+"""SmolLM2's heads after equal training time, as a table."""
 
 from IPython.display import Markdown
 
 from specdec_book import recordings
 from specdec_book.viz.tables import table
-
-"""Numbers k of tokens for which the first table shows T(k)/T(1)."""
 
 
 def interval(spread: dict, digits: int = 2) -> str:
