@@ -272,3 +272,11 @@ def test_every_cell_ran(path: Path, book: Path):
     assert [cell.execution_count for cell in result] == list(range(1, len(result) + 1))
     errors = [out.ename for cell in result for out in cell.outputs if out.output_type == "error"]
     assert errors == []
+
+
+@every_chapter
+def test_what_the_page_hides_is_hidden_in_jupyterlab_and_colab_too(path: Path):
+    for cell in cells(path, "code"):
+        hidden = "hide-input" in cell.metadata.get("tags", [])
+        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == hidden
+        assert (cell.metadata.get("cellView") == "form") == hidden
