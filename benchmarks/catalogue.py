@@ -37,6 +37,7 @@ EXPERIMENTS = {
     "token-trees": "trees:TokenTrees",
     "eagle-ablations": "eagle:EagleAblations",
     "eagle-smollm2": "eagle_smollm2:EagleSmolLM2",
+    "heads-by-kind-smollm2": "heads_by_kind:HeadsByKind",
     "heads-at-equal-bytes": "heads:HeadsAtEqualBytes",
     "parallel-heads-smollm2": "heads_smollm2:ParallelHeadsSmolLM2",
     "head-training-smollm2": "head_training:HeadTraining",

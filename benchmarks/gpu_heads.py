@@ -1,7 +1,8 @@
 """Train SmolLM2's heads on a GPU in five minutes, on text that it writes there first.
 
     python -m benchmarks.gpu_heads --seconds 290 --out OUT         # an A100, an H100 or the like
-    python -m benchmarks.gpu_heads --install OUT                   # anywhere: 8 bits, measured anew
+    python -m benchmarks.gpu_heads --compare OUT                   # anywhere: what fewer bits cost
+    python -m benchmarks.gpu_heads --install OUT --bits 5          # anywhere: stored
     python -m benchmarks.gpu_heads --prepare PARTS                 # for a machine without network
 
 SmolLM2 answers the training requests of `smollm2_prompts`, and requests that it writes itself
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from specdec_lite import CausalLM
 from specdec_lite.drafters.eagle.feature_head import Eagle3Head, FeatureHead
+from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.checkpoints import load_model, load_tokenizer
 from specdec_lite.loading.memory import free_bytes, half_precision, resolve_device
 from specdec_lite.loading.smollm2 import load_smollm2, smollm2_folder
@@ -41,18 +43,36 @@ from specdec_lite.measure import stamps
 from specdec_lite.texts.benchmark_prompts import EXTRA_KINDS, KINDS, load_benchmark_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS
 from specdec_lite.training import eagle
-from specdec_lite.training.head_texts import Sample, batch_order, most_frequent_tokens, pad
+from specdec_lite.training.head_texts import (
+    Sample,
+    batch_by_length,
+    batch_order,
+    most_frequent_tokens,
+    pad,
+)
 from specdec_lite.training.loop import DECAY_FROM, Plan, one_step, optimizers
-from specdec_lite.training.packed_text import IDS, Text, piece_paths, read_pieces, write_piece
+from specdec_lite.training.packed_text import (
+    IDS,
+    Text,
+    piece_paths,
+    read_about,
+    read_pieces,
+    write_piece,
+)
 from specdec_lite.training.smollm2_prompts import draw_prompts, token_grams, without_overlap
 from specdec_lite.training.smollm2_text import MODEL, PIECES, STOPS
 from specdec_lite.training.static_text import Order, Writer, first_repetitions
-from specdec_lite.training.unroll import RECIPES, Recipe, unrolled_loss
+from specdec_lite.training.unroll import RECIPES, Recipe, acceptance_by_depth, unrolled_loss
 
 from . import carried
 
 WHAT = "EAGLE heads for SmolLM2 trained on a GPU: held-out acceptance over the tokens seen"
 EXPERIMENT = "gpu-heads-smollm2"
+BITS_EXPERIMENT = "head-bits-smollm2"
+COMPARED = (16, 8, 5, 4)
+"""Bits that `--compare` measures."""
+FINE = ("fuse.weight",)
+"""Matrices that are stored with one bit more: they read the target's features, which differ in size."""
 EVALUATION = "evaluation"
 """Kind of the prompts that no request may resemble."""
 OWN = "own"
@@ -522,51 +542,117 @@ def write_requests(folder: Path, requests: Sequence[Text]) -> Path:
     return write_piece(folder / "requests", requests, {"model": MODEL, "what": "requests"})
 
 
-def append_pieces(source: Path, pieces: Path) -> None:
-    """Copy pieces of text behind the last piece of a folder."""
-    first = max((int(path.stem) + 1 for path in piece_paths(pieces)), default=0)
-    for number, path in enumerate(piece_paths(source), start=first):
-        shutil.copyfile(path, pieces / f"{number:05d}.xz")
+def append_pieces(source: Path, pieces: Path, limit: int) -> None:
+    """Append answers to a folder of pieces, about as many as a limit in bytes allows.
+
+    Prompts with two answers come first: a file needs hardly more room for the second copy of a
+    prompt.
+    """
+    groups: dict[tuple, list[Text]] = {}
+    for text in read_pieces(source):
+        groups.setdefault(text.prompt()[1], []).append(text)
+    texts = [text for group in sorted(groups.values(), key=len, reverse=True) for text in group]
+    about = read_about(piece_paths(source)[0])
+    store(pieces, texts, about, limit)
 
 
-def install(source: Path, names: Sequence[str], weights: Path, every: int = 1) -> None:
-    """Store the heads in 8 bits among the shipped weights, each with a report of how it was made.
+def in_bits(source: Path, target: CausalLM, kind: type[FeatureHead], bits: int) -> FeatureHead:
+    """Return a head as it loads after it was stored."""
+    head = load(source, target, kind)
+    with tempfile.TemporaryDirectory() as folder:
+        save(folder, head, target, head.config, bits=bits, fine=FINE)
+        return load(folder, target, kind)
 
-    Every head is measured as it is stored, next to the one it replaces. The recording goes to
-    results/.
+
+def compare_bits(source: Path, names: Sequence[str], weights: Path, every: int = 1) -> Path:
+    """Measure the heads in 16 and in fewer bits on the same held-out texts, and record it.
+
+    The target reads each text once for all heads, so their differences are those of the weights.
+    """
+    target, _ = load_smollm2("cpu", "float32")
+    texts = held_out_samples(every)
+    heads = {
+        (name, bits): in_bits(source / name, target, eagle.KINDS[ARMS[name].version], bits)
+        for name in names
+        for bits in COMPARED
+    }
+    layers = tuple({layer for head in heads.values() for layer in head.layers})
+    sums: dict[tuple, Tensor] = {}
+    for rate, temperature in (("alpha", 1.0), ("agrees", 0.0)):
+        chosen = sorted(
+            (t for t in texts if t.temperature == temperature), key=lambda t: len(t.ids)
+        )
+        for number, (tokens, counted) in enumerate(batch_by_length(chosen, 4, eagle.DEPTHS + 1)):
+            scores = target.score(tokens, target.new_cache(*tokens.shape), hidden_layers=layers)
+            once = ReadOnce(target, scores)
+            for key, head in heads.items():
+                rows = acceptance_by_depth(head, once, tokens, counted, eagle.DEPTHS)
+                each = [[float(row[rate].double().sum()), len(row[rate])] for row in rows]
+                sums[*key, rate] = sums.get((*key, rate), 0) + torch.tensor(each)
+            say(f"{rate}, batch {number}")
+    table: dict[str, dict] = {}
+    for (name, bits, rate), total in sums.items():
+        mean = [round(value, 5) for value in (total[:, 0] / total[:, 1]).tolist()]
+        table.setdefault(name, {}).setdefault(str(bits), {})[rate] = mean
+        say(f"{name} in {bits} bits, {rate}: {mean}")
+    command = f"python -m benchmarks.gpu_heads --compare OUT --held-out-every {every}"
+    stamp = stamps.stamp("EAGLE heads for SmolLM2 in fewer bits: held-out acceptance", command)
+    path = stamps.recording_path(BITS_EXPERIMENT, stamps.machine_name(), results_beside(weights))
+    return stamps.save(path, stamp, {"texts": len(texts), "heads": table})
+
+
+class ReadOnce:
+    """A target that returns the scores of the one text that it has read.
+
+    Args:
+        target: a model.
+        scores: its scores of the text.
+    """
+
+    def __init__(self, target: CausalLM, scores: Scores):
+        self.target, self.scores = target, scores
+
+    def __getattr__(self, name: str):
+        return getattr(self.target, name)
+
+    def score(self, *args, **options) -> Scores:
+        """Return the scores."""
+        return self.scores
+
+
+def results_beside(weights: Path) -> Path:
+    """Return the folder of the recordings of the repository whose weights these are."""
+    return weights.parents[1] / "results"
+
+
+def held_out_samples(every: int) -> list[Sample]:
+    """Return every n-th held-out answer."""
+    texts = [text for text in read_pieces(PIECES) if text.held_out][::every]
+    return [Sample(text.ids, text.start, text.kind, text.temperature) for text in texts]
+
+
+def install(source: Path, names: Sequence[str], weights: Path, bits: int = 8) -> None:
+    """Store the heads among the shipped weights, each with a report of how it was made.
+
+    The report has the acceptance that the run measured in 16 bits; `compare_bits` measures what
+    fewer bits cost. The recording goes to results/.
     """
     recording = json.loads((source / "recording.json").read_text("utf-8"))
-    results = weights.parents[1] / "results"
-    path = stamps.recording_path(EXPERIMENT, recording["machine"], results)
+    path = stamps.recording_path(EXPERIMENT, recording["machine"], results_beside(weights))
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source / "recording.json", path)
     target, _ = load_smollm2("cpu", "float32")
-    held_out = [
-        Sample(text.ids, text.start, text.kind, text.temperature)
-        for text in read_pieces(PIECES)
-        if text.held_out
-    ][::every]
     for name in [name for name in names if name in recording["heads"]]:
         kind, out = eagle.KINDS[ARMS[name].version], weights / name / "smollm2"
-        before = {}
-        if out.is_dir():
-            before = eagle.measure(load(out, target, kind), target, held_out)
         head = load(source / name, target, kind)
-        save(out, head, target, head.config, bits=8)
-        after = eagle.measure(load(out, target, kind), target, held_out)
+        file = save(out, head, target, head.config, bits=bits, fine=FINE)
         entry = {key: row for key, row in recording["heads"][name].items() if key != "curve"}
         stamp = {key: recording[key] for key in stamps.STAMP}
         stamp["what"] = "a block on the target's features"
-        texts = recording["texts"]["all"]["texts"]
-        report = {"target": recording["target"], "texts": texts, **entry, "held_out": after}
+        about = {key: recording["texts"]["all"][key] for key in ("texts", "tokens")}
+        report = {"target": recording["target"], "bits": bits, **about, **entry}
         stamps.save(out / "report.json", stamp, report)
-        print(f"{name}: {(out / 'weights.safetensors').stat().st_size:,} bytes")
-        for group in after:
-            for rate in after[group]:
-                old = before.get(group, {}).get(rate, {}).get("mean", [])
-                new = after[group][rate]["mean"]
-                digits = lambda row: " ".join(f"{value:.3f}" for value in row) or "–"
-                print(f"  {group:10} {rate:7} {digits(old)} → {digits(new)}")
+        print(f"{name}: {file.stat().st_size:,} bytes")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -579,6 +665,18 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--prepare", type=Path, help="write model and requests to this folder, and end")
     add("--install", type=Path, help="store the heads of this folder in the repository, and end")
+    add(
+        "--compare",
+        type=Path,
+        help="measure what fewer bits cost the heads of this folder, and end",
+    )
+    add(
+        "--bits",
+        type=int,
+        default=8,
+        choices=(4, 5, 6, 7, 8),
+        help="of the heads that --install stores",
+    )
     add("--weights", type=Path, default=SHIPPED, help="where --install stores them")
     add("--pieces", type=Path, help="folder to which --install appends the text")
     add("--out", type=Path, default=Path(".work/gpu-heads"), help="folder of the results")
@@ -597,7 +695,7 @@ def parser() -> argparse.ArgumentParser:
     add("--vocabulary", type=int, help="draft vocabulary, at most")
     add("--least", type=float, default=15.0, help="seconds below which a head is not begun")
     add("--held-out-every", type=int, default=1, help="measure on every n-th held-out text")
-    add("--megabytes", type=float, default=7.8, help="size of the stored text, at most")
+    add("--megabytes", type=float, default=7.8, help="size of the stored or appended text, at most")
     add("--seed", type=int, default=0)
     add("--device", default="auto")
     add("--dtype", help="of the target; default: 16 bits")
@@ -609,10 +707,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     if options.prepare is not None:
         prepare(options.prepare)
+    elif options.compare is not None:
+        compare_bits(options.compare, options.heads, options.weights, options.held_out_every)
     elif options.install is not None:
-        install(options.install, options.heads, options.weights, options.held_out_every)
+        install(options.install, options.heads, options.weights, options.bits)
         if options.pieces is not None:
-            append_pieces(options.install / "text", options.pieces)
+            append_pieces(options.install / "text", options.pieces, int(1e6 * options.megabytes))
     else:
         run(options)
 

@@ -328,6 +328,28 @@ SCHEMAS = {
             words=rows(TEXT, 3), laws=rows(fields("agrees", law=rows({"type": "array"})), 2)
         ),
     ),
+    "gpu-heads-smollm2": fields(
+        target=TEXT,
+        texts=each(fields("texts tokens")),
+        heads=each(
+            fields(
+                "tokens seen steps seconds parameters",
+                recipe={"type": "object"},
+                curve=rows(fields("spent seen", agrees=BY_DEPTH, alpha=BY_DEPTH), 5),
+                held_out=each(fields(agrees=BY_DEPTH, alpha=BY_DEPTH)),
+            )
+        ),
+    ),
+    "heads-by-kind-smollm2": fields(
+        "new_tokens prompts",
+        target=TEXT,
+        dtype=TEXT,
+        heads=each(TEXT),
+        counts=each(each(fields("tokens same", tau=SPREAD, acceptance=SPREAD))),
+    ),
+    "head-bits-smollm2": fields(
+        "texts", heads=each(each(fields(agrees=rows(NUMBER, 4), alpha=rows(NUMBER, 4))))
+    ),
     "formats-smollm2": fields(
         target=TEXT,
         passes=each(fields("bytes", seconds=each(rows(NUMBER, 3)))),

@@ -1,6 +1,7 @@
 """The order of the packages and rooms: each imports only from those below it, without cycles."""
 
 import ast
+import subprocess
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -18,6 +19,10 @@ ROOMS = {
 """Each package's rooms, the lowest first."""
 TOP_LEVEL = {"specdec_site": "site", "browser": "site"}
 """The modules of site/, which are imported without a package of that name."""
+
+
+MOST_BYTES = 62 * 2**20
+"""Size of the tracked files at most: a machine without network takes little more."""
 
 
 def dotted(file: Path) -> str:
@@ -106,3 +111,14 @@ def test_recordings_are_read_without_the_decoder():
         reached |= more
     rooms = {module.split(".")[1] for module in reached if "." in module}
     assert not rooms & {"engine", "speculation", "decoding"}
+
+
+def test_the_tracked_files_are_small():
+    """Weights and training text are most of it: `loading.weights` stores heads in 4 or 8 bits."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
+    names = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    files = [ROOT / name for name in names.split("\0") if name]
+    sizes = {file: file.lstat().st_size for file in files if file.exists()}
+    assert len(sizes) > 500 and sum(sizes.values()) <= MOST_BYTES, f"{sum(sizes.values()):,} bytes"

@@ -16,7 +16,7 @@ from specdec_lite import _extras
 from specdec_lite.loading.checkpoints import load_tokenizer
 from specdec_lite.loading.gguf_file import split_halves
 from specdec_lite.loading.smollm2 import ABOUT, GGUF, smollm2_folder
-from specdec_lite.loading.weights import FILE, SHIPPED, block_bytes, in_blocks, read_stored
+from specdec_lite.loading.weights import FILE, SHIPPED, read_stored
 
 LANES = 8
 """Rows of a matrix that the kernel processes together."""
@@ -60,16 +60,6 @@ def panels(raw: np.ndarray, bits: int) -> bytes:
         packed = packed.reshape(rows // LANES, groups, -1)
     parts = [np.ascontiguousarray(each).view(np.uint8) for each in numbers]
     return np.concatenate((*parts, packed.astype(np.uint8)), -1).tobytes()
-
-
-def with_minima(raw: np.ndarray) -> np.ndarray:
-    """Return symmetric 4-bit blocks in the target's format, which stores a minimum: −8 scales.
-
-    Shapes: raw [rows, …].
-    """
-    blocks = raw.reshape(len(raw), -1, block_bytes(4))
-    minima = (-8 * np.ascontiguousarray(blocks[..., :2]).view(np.float16)).view(np.uint8)
-    return np.concatenate((blocks[..., :2], minima, blocks[..., 2:]), -1).reshape(len(raw), -1)
 
 
 class PackedFile:
@@ -148,12 +138,8 @@ def add_head(file: PackedFile, path: Path, config: dict) -> dict:
     """Append the trained EAGLE-1 head and return its manifest entry."""
     names = {"fuse": "fuse"}
     names |= {f"blocks.0.{name}": f"block.{name}" for name in ("qkv", "out", "gate_up", "down")}
-    metadata, stored = read_stored(path, str(path))
-    in_4_bits = in_blocks(metadata, 4, str(path))
-    tensors = {}
-    for name, own in names.items():
-        raw, bits = stored[f"{own}.weight"].numpy(), 4 if f"{own}.weight" in in_4_bits else 8
-        tensors[name] = file.matrix(with_minima(raw) if bits == 4 else raw, bits)
+    _, stored = read_stored(path, str(path))
+    tensors = {name: file.matrix(stored[f"{own}.weight"].numpy(), 8) for name, own in names.items()}
     tensors["blocks.0.norm2"] = file.vector(stored["block.norm2.weight"].float().numpy())
     ids = stored["ids"]
     own = {"layers": 1, "tied": False, "vocab": len(ids)}

@@ -24,14 +24,18 @@ from specdec_lite import checks
 from specdec_lite.engine.models import CausalLM
 
 FILE = "weights.safetensors"
-BLOCKS = {4: "Q4_0", 8: "Q8_0"}
-"""Bits → name of GGUF's blocks of 32 numbers: a scale in float16, then the codes."""
+BLOCKS = "Q8_0"
+"""GGUF's blocks of 32 numbers: a scale in float16, then 32 codes of 8 bits."""
+BITS = range(4, 9)
+"""Bits of the codes of a block. Codes of fewer bits repeat more often: deflated, they take less."""
 DEFLATED = "deflated"
 """Key of the metadata: tensor → dtype, shape and number of bytes whose positions are sorted."""
+STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
+"""Ways to deflate, of which the smaller result is stored: trained weights repeat by chance only."""
 GROUP = 32
 """Numbers that share a scale."""
 STEPS = tuple(0.7 + 0.02 * number for number in range(21))
-"""Scales that 4 bits try, relative to the one that reaches the largest number of a block."""
+"""Scales to try, relative to the one that reaches the largest number of a block."""
 SHIPPED = Path(__file__).parent.parent / "weights"
 LOADED_IN_FLOAT16 = {"a20cef35edb53b32": "6f35e66dfea6c89b"}
 """Fingerprints of targets stored in float32: after loading in float16 → as stored. The shipped one is
@@ -75,20 +79,23 @@ def save(
     config: dict,
     dtype: torch.dtype = torch.bfloat16,
     bits: int = 16,
+    fine: Sequence[str] = (),
 ) -> Path:
-    """Write a trained module to folder/weights.safetensors."""
-    if bits not in (4, 8, 16):
-        raise ValueError(f"bits={bits!r}: must be 4, 8 or 16")
+    """Write a trained module to folder/weights.safetensors; matrices of `fine` get one bit more."""
+    if bits not in (*BITS, 16):
+        raise ValueError(f"bits={bits!r}: must be 4 … 8 or 16")
     duplicates = tied_weights(module)
     own = {name: w.detach() for name, w in module.state_dict().items() if name not in duplicates}
-    in_blocks = [name for name, weight in own.items() if bits in BLOCKS and has_blocks(weight)]
+    in_blocks = [name for name, weight in own.items() if bits in BITS and has_blocks(weight)]
     tensors = {
-        name: pack(weight, bits) if name in in_blocks else cast(weight, dtype).cpu()
+        name: pack(weight, bits + (name in fine))
+        if name in in_blocks
+        else cast(weight, dtype).cpu()
         for name, weight in own.items()
     }
     metadata = {"config": json.dumps(config), "target": fingerprint(target)}
     if in_blocks:
-        metadata[BLOCKS[bits]] = json.dumps(in_blocks)
+        metadata[BLOCKS] = json.dumps(in_blocks)
     return write_deflated(Path(folder) / FILE, tensors, metadata)
 
 
@@ -123,14 +130,12 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
 def read(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Return the metadata and the dequantized tensors of a file."""
     metadata, tensors = read_stored(file, label)
-    for bits in BLOCKS:
-        tensors |= {name: unpack(tensors[name], bits) for name in in_blocks(metadata, bits, label)}
-    return metadata, tensors
+    return metadata, tensors | {name: unpack(tensors[name]) for name in blocks_of(metadata, label)}
 
 
-def in_blocks(metadata: dict[str, str], bits: int, label: str) -> list[str]:
-    """Return the names of the tensors that are stored in blocks of a number of bits."""
-    return _entry(metadata, BLOCKS[bits], list, label) if BLOCKS[bits] in metadata else []
+def blocks_of(metadata: dict[str, str], label: str) -> list[str]:
+    """Return the names of the tensors that are stored in blocks."""
+    return _entry(metadata, BLOCKS, list, label) if BLOCKS in metadata else []
 
 
 def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -142,9 +147,7 @@ def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tenso
     except SafetensorError as error:
         raise ValueError(f"{label}: not a safetensors file ({error})") from None
     deflated = _entry(metadata, DEFLATED, dict, label) if DEFLATED in metadata else {}
-    named = {DEFLATED: list(deflated)}
-    named |= {BLOCKS[bits]: in_blocks(metadata, bits, label) for bits in BLOCKS}
-    for key, names in named.items():
+    for key, names in ((DEFLATED, deflated), (BLOCKS, blocks_of(metadata, label))):
         if unknown := [name for name in names if name not in tensors]:
             raise ValueError(
                 f"{label}: its metadata {key} names {unknown[0]!r}, which is not there"
@@ -160,9 +163,7 @@ def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tenso
 def write_deflated(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
     """Write a file whose tensors are deflated; quantized ones are given in their blocks."""
     widths = {name: tensor.element_size() for name, tensor in tensors.items()}
-    for bits in BLOCKS:
-        names = in_blocks(metadata, bits, str(path))
-        widths |= dict.fromkeys(names, block_bytes(bits))
+    widths |= dict.fromkeys(blocks_of(metadata, str(path)), 2 + GROUP)
     deflated = {
         name: (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), widths[name])
         for name, tensor in tensors.items()
@@ -174,8 +175,14 @@ def write_deflated(path: Path, tensors: dict[str, Tensor], metadata: dict[str, s
 def deflate(tensor: Tensor, width: int) -> Tensor:
     """Return the bytes of a tensor, sorted by their position in items of a width, and deflated."""
     items = tensor.contiguous().flatten().view(torch.uint8).numpy().reshape(-1, width)
-    data = zlib.compress(items.T.tobytes(), 9)
+    data = min((compress(items.T.tobytes(), strategy) for strategy in STRATEGIES), key=len)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def compress(data: bytes, strategy: int) -> bytes:
+    """Return deflated bytes."""
+    stream = zlib.compressobj(9, strategy=strategy)
+    return stream.compress(data) + stream.flush()
 
 
 def inflate(data: Tensor, dtype: str, shape: Sequence[int], width: int) -> Tensor:
@@ -263,66 +270,51 @@ def has_blocks(weight: Tensor) -> bool:
     return weight.is_floating_point() and weight.dim() > 1 and weight.shape[-1] % GROUP == 0
 
 
-def block_bytes(bits: int) -> int:
-    """Return the size of a block."""
-    return 2 + 4 * bits
-
-
 def pack(weight: Tensor, bits: int) -> Tensor:
     """Quantize a matrix, every block with its own scale.
 
-    In 4 bits the scale of a block is the one with the least squared error of `STEPS`: a code range
-    that reaches the largest number exactly is too coarse for the others.
+    The scale of a block is that of `STEPS` with the least squared error: the one that reaches the
+    largest number exactly is too coarse for the others.
 
-    Shapes: weight [..., n]; result [..., n / 32 · block].
+    Shapes: weight [..., n]; result [..., 34/32 · n].
     """
     groups = weight.detach().float().cpu().unflatten(-1, (-1, GROUP))
-    if bits == 8:
-        scale = (groups.abs().amax(-1, keepdim=True) / 127).half()
-        codes = codes_of(groups, scale, 8).to(torch.int8).view(torch.uint8)
-    else:
-        scale = least_squares_scale(groups)
-        codes = (codes_of(groups, scale, 4) + 8).to(torch.uint8)
-        codes = codes[..., : GROUP // 2] | codes[..., GROUP // 2 :] << 4
-    return torch.cat((scale.view(torch.uint8), codes), -1).flatten(-2)
+    scale = least_squares_scale(groups, bits)
+    codes = codes_of(groups, scale, bits).to(torch.int8)
+    return torch.cat((scale.view(torch.uint8), codes.view(torch.uint8)), -1).flatten(-2)
 
 
 def codes_of(groups: Tensor, scale: Tensor, bits: int) -> Tensor:
     """Return the nearest codes of numbers."""
     quotient = groups / scale.float().masked_fill(scale == 0, 1)
-    most = 2 ** (bits - 1) - 1
-    return quotient.round().clamp(-most - 1, most)
+    return quotient.round().clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def least_squares_scale(groups: Tensor) -> Tensor:
-    """Return the scale of each block, of either sign, with the least squared error in 4 bits.
+def least_squares_scale(groups: Tensor, bits: int) -> Tensor:
+    """Return the scale of each block, of either sign, with the least squared error.
 
     Shapes: groups [..., 32]; result [..., 1].
     """
-    largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
-    best = torch.zeros_like(largest).half()
-    least = torch.full_like(largest, math.inf)
+    largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True)) / -(2 ** (bits - 1))
+    best, least = torch.zeros_like(largest).half(), torch.full_like(largest, math.inf)
     for step in STEPS:
-        codes = codes_of(groups, largest * step / -8, 4)
+        codes = codes_of(groups, largest * step, bits)
         scale = (groups * codes).sum(-1, keepdim=True) / codes.square().sum(-1, keepdim=True)
         scale = scale.nan_to_num(0.0).half()
-        error = (codes_of(groups, scale, 4) * scale.float() - groups).square().sum(-1, keepdim=True)
+        rounded = codes_of(groups, scale, bits) * scale.float()
+        error = (rounded - groups).square().sum(-1, keepdim=True)
         best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
     return best
 
 
-def unpack(blocks: Tensor, bits: int) -> Tensor:
+def unpack(blocks: Tensor) -> Tensor:
     """Dequantize a matrix.
 
-    Shapes: blocks [..., n / 32 · block].
+    Shapes: blocks [..., 34/32 · n].
     """
-    groups = blocks.unflatten(-1, (-1, block_bytes(bits)))
-    scale, codes = groups[..., :2].contiguous().view(torch.float16).float(), groups[..., 2:]
-    if bits == 8:
-        numbers = codes.contiguous().view(torch.int8).float()
-    else:
-        numbers = torch.cat((codes & 15, codes >> 4), -1).float() - 8
-    return (scale * numbers).flatten(-2)
+    groups = blocks.unflatten(-1, (-1, 2 + GROUP))
+    scale = groups[..., :2].contiguous().view(torch.float16).float()
+    return (scale * groups[..., 2:].contiguous().view(torch.int8).float()).flatten(-2)
 
 
 def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:

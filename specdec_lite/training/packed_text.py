@@ -19,6 +19,8 @@ FORMAT = "specdec-lite answers 1"
 IDS = np.dtype("<u2")
 FIELDS = ("kind", "held_out", "temperature", "start", "length")
 """What a piece lists for every answer; length is the number of ids."""
+LISTS = ("fields", "texts")
+"""Keys of that list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,13 @@ def read_piece(path: Path) -> list[Text]:
         return [Text(**row, ids=part) for row, part in zip(rows, parts, strict=True)]
     except (lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: is not a complete piece of text: {error}") from None
+
+
+def read_about(path: Path) -> dict[str, str]:
+    """Return what the writer of a piece said of all its answers."""
+    with lzma.open(path) as file:
+        header = json.loads(file.readline())
+    return {name: value for name, value in header.items() if name not in ("format", *LISTS)}
 
 
 def read_pieces(folder: Path) -> list[Text]:

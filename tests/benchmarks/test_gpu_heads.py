@@ -16,7 +16,7 @@ from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head
 from specdec_lite.loading.weights import fingerprint, load
 from specdec_lite.measure import stamps
 from specdec_lite.training.head_texts import Sample
-from specdec_lite.training.packed_text import Text, read_pieces
+from specdec_lite.training.packed_text import Text, piece_paths, read_about, read_pieces
 from specdec_lite.training.smollm2_prompts import GRAM, token_grams
 from specdec_lite.training.static_text import Order, Writer
 
@@ -124,6 +124,21 @@ def test_a_toy_run_trains_heads_that_draft(tmp_path, monkeypatch):
     check_installation(tmp_path, target, entries, monkeypatch)
 
 
+def check_bits(path, entries):
+    """Fewer bits change the rates, and 16 bits have those of the run."""
+    heads = json.loads(path.read_text("utf-8"))["heads"]
+    assert [*heads] == ["eagle1", "eagle3"]
+    for name, table in heads.items():
+        assert [*table] == ["16", "8", "5", "4"]
+        for rate in ("alpha", "agrees"):
+            run = entries[name]["held_out"]["all"][rate]["mean"]
+            assert table["16"][rate] == pytest.approx(run, abs=0.02)
+            assert table["8"][rate] == pytest.approx(table["16"][rate], abs=0.02)
+            assert table["4"][rate] == pytest.approx(table["16"][rate], abs=0.2)
+        alphas = [row["alpha"] for row in table.values()]
+        assert len({str(each) for each in alphas}) == 4
+
+
 def check_installation(folder, target, entries, monkeypatch):
     """Install the heads beside an older one, and compare their reports with the run's."""
     texts = {"all": {"texts": 128, "tokens": 5120}}
@@ -136,8 +151,9 @@ def check_installation(folder, target, entries, monkeypatch):
     monkeypatch.setattr(gpu_heads, "load_smollm2", lambda *options: (target, None))
     monkeypatch.setattr(gpu_heads, "read_pieces", lambda path: held_out)
     weights = folder / "repository" / "package" / "weights"
-    for _ in range(2):  # the second time there is a head to replace
-        gpu_heads.install(folder, ["eagle1", "eagle3"], weights)
+    for bits in (4, 8):  # the second time there is a head to replace
+        gpu_heads.install(folder, ["eagle1", "eagle3"], weights, bits)
+    check_bits(gpu_heads.compare_bits(folder, ["eagle1", "eagle3"], weights), entries)
     [recording] = (folder / "repository" / "results" / gpu_heads.EXPERIMENT).iterdir()
     assert recording.read_bytes() == (folder / "recording.json").read_bytes()
     assert sorted(path.name for path in weights.iterdir()) == ["eagle1", "eagle3"]
@@ -145,8 +161,8 @@ def check_installation(folder, target, entries, monkeypatch):
         load(weights / name / "smollm2", target, kind)
         report = json.loads((weights / name / "smollm2" / "report.json").read_text())
         assert report["steps"] == entries[name]["steps"] and "curve" not in report
-        rate = lambda row: row["all"]["alpha"]["mean"]
-        assert rate(report["held_out"]) == pytest.approx(rate(entries[name]["held_out"]), abs=0.03)
+        assert report["bits"] == 8
+        assert report["held_out"] == entries[name]["held_out"]
 
 
 def test_the_text_is_stored_up_to_its_limit(tmp_path):
@@ -159,7 +175,22 @@ def test_the_text_is_stored_up_to_its_limit(tmp_path):
     pieces = list((tmp_path / "some").glob("*"))
     assert len(pieces) == gpu_heads.FILES and 10 < len(read_pieces(tmp_path / "some")) < 30
     assert sum(path.stat().st_size for path in pieces) <= 3000  # each has a header
-    for _ in range(2):
-        gpu_heads.append_pieces(tmp_path / "all", tmp_path / "some")
-    assert len(read_pieces(tmp_path / "some")) > 60
     assert gpu_heads.summary(texts)["all"] == {"texts": 30, "tokens": 1200}
+    for _ in range(2):
+        gpu_heads.append_pieces(tmp_path / "all", tmp_path / "some", 10**6)
+    assert len(read_pieces(tmp_path / "some")) > 60
+    assert {str(read_about(path)) for path in piece_paths(tmp_path / "some")} == {
+        "{'model': 'toy'}"
+    }
+
+
+def test_appended_text_has_prompts_with_two_answers_first(tmp_path):
+    torch.manual_seed(0)
+    row = lambda prompt, warm: Text(
+        "code", False, warm, 6, torch.cat((torch.full((6,), prompt), torch.randint(40_000, (38,))))
+    )
+    texts = [row(prompt, 0.0) for prompt in range(20)] + [row(3, 1.0), row(17, 1.0)]
+    gpu_heads.store(tmp_path / "all", texts, {"model": "toy"}, 10**6)
+    gpu_heads.append_pieces(tmp_path / "all", tmp_path / "some", 700)
+    some = read_pieces(tmp_path / "some")
+    assert [int(text.ids[0]) for text in some[:4]] == [3, 3, 17, 17] and 4 <= len(some) < 20

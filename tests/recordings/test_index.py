@@ -12,6 +12,7 @@ ELSEWHERE = {
     "block-verification-gain",
     "gpu",
     "gpu-heads-smollm2",
+    "head-bits-smollm2",
     "blockwise-training",
     "longer-training",
     "losslessness",

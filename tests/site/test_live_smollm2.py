@@ -19,6 +19,7 @@ from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.gguf_file import split_halves
 from specdec_lite.loading.smollm2 import smollm2_folder
+from specdec_lite.loading.weights import pack, unpack, write_deflated
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 KERNELS = (*live.KERNELS, "scalar")
@@ -179,6 +180,23 @@ def test_a_wrong_order_of_the_four_bit_integers_is_noticed(small, monkeypatch):
     blocks = raw.reshape(16, -1, 20).copy()
     blocks[..., 4:] = blocks[..., 4:] >> 4 | blocks[..., 4:] << 4
     assert live_smollm2.panels(blocks.reshape(16, -1), 4) != right
+
+
+def test_the_page_reads_a_heads_stored_blocks(tmp_path):
+    weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
+    blocks = pack(weight, 5)
+    assert np.array_equal(quants.dequantize(blocks.numpy(), TYPES[8]), unpack(blocks).numpy())
+    names = ("fuse", "block.qkv", "block.out", "block.gate_up", "block.down")
+    tensors = {f"{name}.weight": blocks for name in names}
+    tensors |= {"block.norm2.weight": torch.ones(64), "ids": torch.arange(16)}
+    metadata = {"Q8_0": json.dumps([f"{name}.weight" for name in names])}
+    path = write_deflated(tmp_path / "weights.safetensors", tensors, metadata)
+    file = live_smollm2.PackedFile()
+    entry = live_smollm2.add_head(file, path, {})
+    tensor = entry["tensors"]["blocks.0.down"]
+    assert (tensor["bits"], tensor["rows"], tensor["cols"]) == (8, 16, 64)
+    panels = live_smollm2.panels(blocks.numpy(), 8)
+    assert bytes(file.data[tensor["offset"] :][: len(panels)]) == panels
 
 
 @pytest.mark.slow
