@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -584,7 +585,7 @@ def compare_bits(source: Path, names: Sequence[str], weights: Path, every: int =
         )
         for number, (tokens, counted) in enumerate(batch_by_length(chosen, 4, eagle.DEPTHS + 1)):
             scores = target.score(tokens, target.new_cache(*tokens.shape), hidden_layers=layers)
-            once = ReadOnce(target, scores)
+            once: Any = ReadOnce(target, scores)
             for key, head in heads.items():
                 rows = acceptance_by_depth(head, once, tokens, counted, eagle.DEPTHS)
                 each = [[float(row[rate].double().sum()), len(row[rate])] for row in rows]

@@ -158,10 +158,11 @@ def test_deflated_files_return_every_bit_and_plain_files_still_load(bits, tmp_pa
 
 def test_fine_matrices_get_one_bit_more(tmp_path):
     target, module = native(dtype=torch.float32), nn.ModuleList([nn.Linear(64, 8) for _ in "ab"])
-    path = save(tmp_path, module, target, {}, bits=5, fine=["1.weight"])
-    _, stored = read_stored(path, "")
-    for name, bits in (("0.weight", 5), ("1.weight", 6)):
-        assert stored[name].equal(pack(module.state_dict()[name], bits))
+    for bits, more in ((5, 6), (8, 8)):
+        path = save(tmp_path, module, target, {}, bits=bits, fine=["1.weight"])
+        _, stored = read_stored(path, "")
+        assert stored["0.weight"].equal(pack(module.state_dict()["0.weight"], bits))
+        assert stored["1.weight"].equal(pack(module.state_dict()["1.weight"], more))
 
 
 def test_shipped_files_are_deflated():
