@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NICE ?=
 MAKEFLAGS += --jobs=2  # Python's packages and npm's are fetched at the same time
 BOOK := _build/html
-SCRIPTS := 'specdec_book/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
+SCRIPTS := 'specdec_book/viz/static/**/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
 PORT ?= 8000
 # One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
 WORKERS ?= logical

@@ -208,9 +208,7 @@ DRAFTERS = {
     ),
     "EAGLE, a chain": lambda target: d.EagleDrafter(target, random_head(target), 3),
     "EAGLE, a tree of ranks, two thirds of the tokens": lambda target: d.EagleDrafter(
-        target,
-        random_head(target, ids=some(target)),
-        TokenTree([0, 1, 0, 1, 0], [-1, -1, 0, 0, 1]),
+        target, random_head(target, ids=some(target)), TokenTree([0, 1, 0, 1, 0], [-1, -1, 0, 0, 1])
     ),
     "EAGLE-2, a tree": lambda target: d.EagleDrafter(
         target, random_head(target), d.ConfidenceTree(2, 3, 5)

@@ -19,10 +19,14 @@ def modules() -> list[str]:
 
 
 def source(module: str) -> str:
-    """Return the ES module of an interactive, without imports: `kit.js`, then its own text."""
-    return "\n".join(
-        (STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", module)
-    )
+    """Return the ES module of an interactive, without imports: `kit.js`, its parts, its own text."""
+    files = [STATIC / "kit.js", *parts(module), STATIC / f"{module}.js"]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def parts(module: str) -> list[Path]:
+    """Return the files of a module that is too long to be read as one."""
+    return sorted(STATIC.glob(f"parts/{module}/*.js"))
 
 
 class Interactive(anywidget.AnyWidget):

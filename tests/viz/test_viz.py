@@ -12,7 +12,7 @@ import traitlets
 from javascript import evaluate
 
 from specdec_book.viz import Explorer, Interactive, figure, theme
-from specdec_book.viz.interactive import MIME, STATIC, modules, source
+from specdec_book.viz.interactive import MIME, STATIC, modules, parts, source
 from specdec_book.viz.trace import KINDS
 from specdec_lite import theory
 
@@ -99,8 +99,11 @@ def test_modules_have_no_imports_and_no_foreign_names(module):
     assert text.count('make("output"') == text.count(
         'make("output", { for: id, "aria-live": "off" })'
     ), "a slider announces its own value"
-    own = (STATIC / f"{module}.js").read_text(encoding="utf-8")
-    assert len("".join(own.split())) <= 20_000, "too long to read in one sitting"
+    for file in (*parts(module), STATIC / f"{module}.js"):
+        own = file.read_text(encoding="utf-8")
+        assert len("".join(own.split())) <= 20_000, (
+            f"{file.name} is too long to read in one sitting"
+        )
     assert evaluate(module, []) == [], "the kit and the module declare no name twice"
 
 
