@@ -43,6 +43,7 @@ class Library:
         self.files = {name.removesuffix(".__init__"): file for name, file in zip(dotted, files)}
         self.lazy = {name for name, file in self.files.items() if file.with_suffix(".pyi").exists()}
         self.tree = cache(self.parse)
+        self.imports = cache(lambda name: {*self.direct_imports(self.tree(name))})
 
     def parse(self, name: str) -> ast.Module:
         """Return the syntax tree of a module; for a lazy package, that of its stub."""
@@ -86,11 +87,7 @@ class Library:
             while new:
                 reached |= new
                 # each name of a lazy package was resolved by itself, so skip the package
-                new = {
-                    n
-                    for m in new - self.lazy - {*PACKAGES}
-                    for n in self.direct_imports(self.tree(m))
-                } - reached
+                new = {n for m in new - self.lazy - {*PACKAGES} for n in self.imports(m)} - reached
             return {self.files[name] for name in reached}
         except (UnknownName, SyntaxError, KeyError):
             return set(self.files.values())

@@ -125,7 +125,12 @@ def execute(path: Path, limit: float, stop: threading.Event) -> Run:
         limit: CPU seconds that it may use.
         stop: Stops the kernel when it is set.
     """
-    notebook = nbformat.read(path, as_version=4)
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except ValueError as error:
+        title = nbformat.v4.new_markdown_cell(f"# {path.stem}")
+        failure = f"{path.name} is not a notebook: {' '.join(str(error).split())[:100]}"
+        return Run(nbformat.v4.new_notebook(cells=[title]), time.time(), 0.0, failure)
     cells: list[int] = []
     client = NotebookClient(
         notebook,
@@ -156,10 +161,8 @@ class Execution:
 
     def __init__(self, app: Sphinx):
         self.app = app
-        self.unstored: dict[str, Run] = {}
-        """Results of this build that failed, or for which the disk has no space."""
-        self.read: dict[str, Run] = {}
-        """Results that Sphinx is reading."""
+        self.runs: dict[str, Run] = {}
+        """The newest execution of each chapter, stored or of this build."""
 
     def start(self, app: Sphinx) -> None:
         """Open the store; a build that only checks links executes nothing."""
@@ -174,13 +177,13 @@ class Execution:
 
     def stored(self, chapter: str) -> Run | None:
         """Return the stored result of a chapter; None if there is none for its present inputs."""
-        notebook = nbformat.read(self.path(chapter), as_version=4)
         try:
+            notebook = nbformat.read(self.path(chapter), as_version=4)
             data = self.cache.match_cache_notebook(notebook).data
             if data["inputs"] != self.inputs.fingerprint(self.path(chapter)):
                 return None
             _, merged = self.cache.merge_match_into_notebook(notebook, cell_meta=())
-        except (KeyError, ValueError):  # absent, or cut short by an interruption
+        except (KeyError, ValueError):  # absent, cut short by an interruption, or not a notebook
             return None
         return Run(merged, data["finished"], data["seconds"])
 
@@ -199,11 +202,12 @@ class Execution:
         if self.skip:
             return []
         chapters = [name for name in sorted(env.found_docs) if self.path(name).suffix == ".ipynb"]
-        runs = {name: self.stored(name) for name in chapters}
+        stored = ((name, self.stored(name)) for name in chapters)
+        self.runs = {name: run for name, run in stored if run}
         only = os.environ.get(ONLY, "").split() or [Path(name).name for name in chapters]
-        missing = [n for n, run in runs.items() if run is None and Path(n).name in only]
-        self.execute_all(missing)
-        return [*missing, *(n for n, run in runs.items() if run and self.newer(n, run))]
+        missing = {name for name in chapters if Path(name).name in only} - self.runs.keys()
+        self.execute_all(sorted(missing))
+        return [name for name, run in self.runs.items() if name in missing or self.newer(name, run)]
 
     def newer(self, chapter: str, run: Run) -> bool:
         """Return whether a result is newer than what Sphinx has read of the chapter."""
@@ -238,33 +242,26 @@ class Execution:
 
     def finish(self, chapter: str, run: Run, left: int) -> None:
         """Report the end of an execution, and store its result."""
+        self.runs[chapter] = run
         if run.failure:
-            self.unstored[chapter] = run
             LOGGER.warning("the chapter failed: %s", run.failure, location=chapter, type="exec")
         else:
             try:
                 self.store(chapter, run)
             except OSError as error:
-                self.unstored[chapter] = run
                 LOGGER.warning("cannot store its result: %s", error, location=chapter, type="exec")
         LOGGER.info("  %s took %.0f s; chapters left: %d", chapter, run.seconds, left)
 
     def insert_outputs(self, app: Sphinx, chapter: str, source: list[str]) -> None:
         """Give Sphinx the executed chapter in place of its file."""
-        run = None if self.skip or self.path(chapter).suffix != ".ipynb" else self.run(chapter)
-        if run:
-            self.read[chapter] = run
+        if run := self.runs.get(chapter):
             source[0] = nbformat.writes(run.notebook)
-
-    def run(self, chapter: str) -> Run | None:
-        """Return the result of a chapter in this build."""
-        return self.unstored.get(chapter) or self.stored(chapter)
 
     def record(self, app: Sphinx, doctree: nodes.document) -> None:
         """Hand the facts of an execution to myst-nb; begin a failed chapter with what went wrong."""
-        if app.env.docname not in self.read:
+        run = self.runs.get(app.env.docname)
+        if run is None:
             return
-        run = self.read.pop(app.env.docname)
         data = {
             "mtime": run.finished,
             "runtime": run.seconds,
@@ -280,7 +277,7 @@ class Execution:
 
     def finish_build(self, app: Sphinx, error: Exception | None) -> None:
         """Make the exit status 1 if a chapter failed, and name it again."""
-        failed = {name: run for name, run in self.unstored.items() if run.failure}
+        failed = {name: run for name, run in self.runs.items() if run.failure}
         for name, run in failed.items():
             LOGGER.info("%s failed: %s", name, run.failure, color="red")
         if failed:

@@ -30,6 +30,7 @@ CHAPTERS = {
     "fails": ("print('before')", "1 / 0", "print('after')"),
     "slow": ("print('before')", "while True: pass"),
 }
+BROKEN = "<<<<<<< ours"
 
 
 def write(folder: Path, name: str, *cells: str) -> Path:
@@ -49,8 +50,9 @@ def toy(tmp_path: Path) -> Path:
     (tmp_path / "conf.py").write_text(CONF)
     (tmp_path / "toy.py").write_text(TOY)
     (tmp_path / "index.md").write_text(
-        "# Book\n\n```{toctree}\n" + "\n".join(CHAPTERS) + "\n```\n", encoding="utf-8"
+        "# Book\n\n```{toctree}\n" + "\n".join([*CHAPTERS, "merged"]) + "\n```\n", encoding="utf-8"
     )
+    (tmp_path / "merged.ipynb").write_text(BROKEN)
     for name, cells in CHAPTERS.items():
         write(tmp_path, name, *cells)
     return tmp_path
@@ -85,7 +87,7 @@ def runs(toy: Path) -> int:
 def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
     status, output = build(toy)
     assert status == 1, output
-    assert "chapters to execute: 3," in output and "chapters left: 0" in output
+    assert "chapters to execute: 4," in output and "chapters left: 0" in output
     assert "sum 23" in article(toy, "good").text and not article(toy, "good").select(".error")
     for name, reason in (("fails", "ZeroDivisionError"), ("slow", "4 s of CPU time")):
         page = article(toy, name)
@@ -93,13 +95,15 @@ def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
         assert note.find_previous("h1") and not note.find_previous(class_="cell")
         assert reason in note.text and "code cell 2" in note.text
         assert "before" in page.text and f"{name}: WARNING" in output.replace(".ipynb", "")
+    assert "not a notebook" in article(toy, "merged").select_one(".admonition.error").text
     assert article(toy, "fails").select(".output.traceback, .highlight-ipythontb")
 
     status, output = build(toy)
-    assert status == 1 and runs(toy) == 1 and "chapters to execute: 2," in output
+    assert status == 1 and runs(toy) == 1 and "chapters to execute: 3," in output
 
     write(toy, "fails", "print('repaired')")
     write(toy, "slow", "print('quick')")
+    write(toy, "merged", "1")
     status, output = build(toy)
     assert status == 0 and runs(toy) == 1, output
     assert "repaired" in article(toy, "fails").text and not article(toy, "fails").select(".error")
@@ -110,7 +114,7 @@ def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
     (toy / "results" / "speed").mkdir(parents=True)
     (toy / "results" / "speed" / "machine.json").write_text("{}")
     status, output = build(toy)
-    assert status == 0 and runs(toy) == 2 and "chapters to execute: 3," in output
+    assert status == 0 and runs(toy) == 2 and "chapters to execute: 4," in output
 
 
 def test_a_chapter_that_waits_forever_is_stopped(tmp_path: Path, monkeypatch):
