@@ -256,6 +256,10 @@ class Execution:
         """Give Sphinx the executed chapter in place of its file."""
         if run := self.runs.get(chapter):
             source[0] = nbformat.writes(run.notebook)
+        elif self.path(chapter).suffix == ".ipynb":
+            notebook = nbformat.reads(source[0], as_version=4)
+            notebook.metadata.language_info = {"name": "python", "pygments_lexer": "ipython3"}
+            source[0] = nbformat.writes(notebook)  # as if executed: !ls is not plain Python
 
     def record(self, app: Sphinx, doctree: nodes.document) -> None:
         """Hand the facts of an execution to myst-nb; begin a failed chapter with what went wrong."""

@@ -58,12 +58,13 @@ def toy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(toy: Path) -> tuple[int, str]:
+def build(toy: Path, *options: str, **variables: str) -> tuple[int, str]:
     """Build the toy book; return the exit status and what the build printed."""
+    path = os.pathsep.join([str(toy), str(SITE), str(SITE.parent)])
     process = subprocess.run(
-        [sys.executable, "-m", "sphinx", ".", "_build/html"],
+        [sys.executable, "-m", "sphinx", *options, ".", "_build/html"],
         cwd=toy,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(toy), str(SITE), str(SITE.parent)])},
+        env=os.environ | {"PYTHONPATH": path} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -101,7 +102,7 @@ def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
     status, output = build(toy)
     assert status == 1 and runs(toy) == 1 and "chapters to execute: 3," in output
 
-    write(toy, "fails", "print('repaired')")
+    write(toy, "fails", "print('repaired')\n!echo from a shell")
     write(toy, "slow", "print('quick')")
     write(toy, "merged", "1")
     status, output = build(toy)
@@ -115,6 +116,14 @@ def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
     (toy / "results" / "speed" / "machine.json").write_text("{}")
     status, output = build(toy)
     assert status == 0 and runs(toy) == 2 and "chapters to execute: 4," in output
+
+
+def test_only_the_named_chapters_are_executed_in_a_strict_build(toy: Path):
+    write(toy, "fails", "!echo from a shell")
+    write(toy, "merged", "1")
+    status, output = build(toy, "-W", "--keep-going", SPECDEC_CHAPTERS="good")
+    assert status == 0 and "chapters to execute: 1," in output and runs(toy) == 1, output
+    assert "sum 23" in article(toy, "good").text and not article(toy, "slow").select(".output")
 
 
 def test_a_chapter_that_waits_forever_is_stopped(tmp_path: Path, monkeypatch):
