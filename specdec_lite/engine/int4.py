@@ -348,10 +348,9 @@ def let_rows_alone(model: Transformer) -> None:
 def round_layers(model: nn.Module, bits: int) -> None:
     """Round the linear layers of a draft to 4 or 8 bits, where their sizes allow it, in place."""
     for layer in model.modules():
-        fits = isinstance(layer, nn.Linear) and not (
-            layer.in_features % GROUP or layer.out_features % OUTPUTS
-        )
-        if fits:
+        if not isinstance(layer, nn.Linear):
+            continue
+        if not (layer.in_features % GROUP or layer.out_features % OUTPUTS):
             attach(layer, Codes.rounded(layer.weight, bits))
 
 

@@ -99,7 +99,8 @@ class BanditSession(Session):
         if proposal.states is None:
             return proposal
         # The target's pass would begin behind block b and not compute what the arm reads.
-        lower = [x for x in self.drafter.hidden_layers if x != "final" and x < proposal.states[0]]
+        block = proposal.states[0]
+        lower = [x for x in self.drafter.hidden_layers if not isinstance(x, str) and x < block]
         return replace(proposal, states=None) if lower else proposal
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:

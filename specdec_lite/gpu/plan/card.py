@@ -34,7 +34,7 @@ def copy_bandwidth(bench: Bench, size: int) -> float:
 @torch.inference_mode()
 def card(bench: Bench) -> dict:
     """Measure what a datasheet states: bandwidth and arithmetic, and what launches and reads cost."""
-    result = {"state": machine_state(bench.device)}
+    result: dict = {"state": machine_state(bench.device)}
     if bench.graphs:
         sizes = torch.cuda.get_device_properties(bench.device)
         result["processors"] = sizes.multi_processor_count

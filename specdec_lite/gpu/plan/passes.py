@@ -180,7 +180,7 @@ def grouped_products(weights: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tens
 
 def grouped(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     """Return the products of sorted rows with their experts, in one kernel."""
-    return torch._grouped_mm(rows, weights, offs=ends)
+    return torch._grouped_mm(rows, weights, offs=ends)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def one_by_one(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:

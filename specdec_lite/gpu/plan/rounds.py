@@ -84,7 +84,7 @@ def contenders(pair: ShippedPair, new_tokens: int, temperature: float) -> dict[s
     runs: dict[str, Run] = {}
     for mode in MODES:
         target, drafter, rule = pair.method(mode)
-        both = {f"speculative {mode}": (drafter, rule)}
+        both: dict[str, tuple] = {f"speculative {mode}": (drafter, rule)}
         if mode in WITHOUT_DRAFT:
             both[f"plain {mode}"] = (None, None)
         for name, (draft, its_rule) in both.items():
@@ -136,12 +136,16 @@ def shipped_rounds(bench: Bench) -> dict:
 def lossless_rows(bench: Bench, pair: ShippedPair, dtype: str) -> list[dict]:
     """Find where speculative greedy text first differs from plain text, and the two logits' gap."""
     rows, texts = [], {}
-    decode = lambda *who, **rule: generate(*who, bench.scale.new_tokens, stop_token_ids=(), **rule)
+
+    def decode(target, ids, drafter=None, rule=None):
+        options = {"rule": rule, "stop_token_ids": ()}
+        return generate(target, ids, drafter, bench.scale.new_tokens, **options)
+
     for mode, (index, ids) in product(MODES, enumerate(pair.prompts(bench.scale.prompts))):
         target, drafter, rule = pair.method(mode)
         passes = MODES[mode][0]
         if (passes, index) not in texts:
-            texts[passes, index] = decode(target, ids, None).tokens
+            texts[passes, index] = decode(target, ids).tokens
         plain, fast = texts[passes, index], decode(target, ids, drafter, rule=rule).tokens
         row = {"dtype": dtype, "mode": mode, "prompt": index, "tokens": len(plain)}
         row["diverges_at"] = None
@@ -309,7 +313,8 @@ class SyntheticRounds:
         for _ in range(rounds):
             self.coins.uniform_()
             outcome = self.replay() or (self.outcome,)
-            for text, (accepted, token, *drafted) in zip(texts, outcome[0].tolist()):
+            rows: list[list[int]] = outcome[0].tolist()  # pyright: ignore[reportIndexIssue]
+            for text, (accepted, token, *drafted) in zip(texts, rows):
                 text += [*drafted[:accepted], token]
         return perf_counter() - began, sum(map(len, texts))
 
