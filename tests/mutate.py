@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("acceptance", "tree", "sampling")
 TESTS = ("acceptance/test_acceptance.py", "acceptance/test_distributions.py", "test_tree.py")
 TESTS += ("test_sampling.py", "test_proposal.py")
-PARTS = ("specdec_lite", "tests", "site", "results", "benchmarks", "README.md")
+PARTS = ("specdec_lite", "tests", "specdec_book", "site", "results", "benchmarks", "README.md")
 SETTINGS = {
     "source_paths": ["specdec_lite"],
     "only_mutate": [

@@ -88,6 +88,7 @@ def recording(tmp_path_factory):
     return json.loads(file.read_text("utf-8"))
 
 
+@pytest.mark.slow
 def test_every_step_runs_with_the_packages_of_a_bare_machine(recording):
     steps = recording["steps"]
     assert list(steps) == list(launch.NAMES) == list(run.STEPS)

@@ -308,6 +308,7 @@ def small_run(small, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_whole_run_stores_and_records_and_is_not_repeated(
     small, small_run, tmp_path, monkeypatch
 ):
