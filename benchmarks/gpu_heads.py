@@ -73,7 +73,7 @@ BITS_EXPERIMENT = "head-bits-smollm2"
 COMPARED = (16, 8, 5, 4)
 """Bits that `--compare` measures."""
 FINE = ("fuse.weight",)
-"""Matrices that are stored with one bit more: they read the target's features, which differ in size."""
+"""Matrices that are stored with one bit more: they read the target's features, of unequal sizes."""
 EVALUATION = "evaluation"
 """Kind of the prompts that no request may resemble."""
 OWN = "own"
