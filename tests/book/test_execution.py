@@ -118,6 +118,7 @@ def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
     assert status == 0 and runs(toy) == 2 and "chapters to execute: 4," in output
 
 
+@pytest.mark.slow
 def test_only_the_named_chapters_are_executed_in_a_strict_build(toy: Path):
     write(toy, "fails", "!echo from a shell")
     write(toy, "merged", "1")
