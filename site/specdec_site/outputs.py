@@ -112,7 +112,11 @@ class Outputs:
     def handle_mime(renderer, data, inline: bool) -> list[nodes.Element] | None:
         """Return the nodes of a figure or an interactive; None for any other MIME type."""
         if data.mime_type == PLOTLY:
-            return [nodes.raw("", figure_html(data.content), format="html")]
+            try:
+                return [nodes.raw("", figure_html(data.content), format="html")]
+            except ValueError as error:  # one wrong figure must not cost the other pages
+                renderer.logger.warning(str(error), subtype="figure")
+                return [nodes.warning("", nodes.paragraph("", f"A figure is missing: {error}"))]
         if data.mime_type == INTERACTIVE:
             content = data.content
             label = content.get("label") or content["module"]
