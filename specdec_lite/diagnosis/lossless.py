@@ -144,34 +144,17 @@ def check_lossless(
             `generate` refuses the drafter or the rule.
     """
     checks.whole("max_outcomes", max_outcomes, 1)
-    if isinstance(make_drafter, Drafter) or not callable(make_drafter):
-        raise TypeError(
-            f"make_drafter is a {type(make_drafter).__name__}: must be a function from a target to a"
-            " drafter, such as lambda target: PromptLookupDrafter(2)"
-        )
     target = tiny_target()
-    drafter = checks.drafter("make_drafter's result", make_drafter(target))
+    drafter = _made(make_drafter, target, rule)
     faults: dict[str, Fault] = {}
     count = rows = 0
     has_wrong_row = False
     for sampling in SAMPLINGS:
-        if rule is not None:  # a rule that `generate` refuses is no fault of the drafter
-            settings = (sampling.temperature, sampling.top_k, sampling.top_p, rule)
-            prepare(target, PROMPT, drafter, GREEDY_TOKENS, *settings)
-        try:
-            texts, watch = enumerate_texts(target, drafter, sampling, rule, max_outcomes)
-        except FaultFound as found:
-            faults.setdefault(found.name, Fault(found.name, found.where))
+        result = _enumerated(target, drafter, sampling, rule, max_outcomes)
+        if isinstance(result, Fault):
+            faults.setdefault(result.name, result)
             continue
-        except TooManyOutcomes:
-            raise ValueError(
-                f"the drafter has more than max_outcomes={max_outcomes} outcomes at"
-                f" {_label(sampling)}: make_drafter must return a smaller one, such as a chain of 2 tokens"
-            ) from None
-        except Exception as error:
-            where = f"{_label(sampling)}: {type(error).__name__}: {error}"
-            faults.setdefault("error", Fault("error", where))
-            continue
+        texts, watch = result
         count += watch.outcomes
         fault, compared = _compare_rows(watch, sampling)
         rows += compared
@@ -192,6 +175,37 @@ def check_lossless(
         faults = {"not repeatable": faults["not repeatable"]}
     ordered = tuple(faults[name] for name in CAUSES if name in faults)
     return LosslessReport(type(drafter).__name__, ordered, count, rows)
+
+
+def _made(make_drafter: Callable[[CausalLM], Drafter], target: CausalLM, rule) -> Drafter:
+    """Return the drafter for a target; raise what is no fault of the drafter, such as the rule."""
+    if isinstance(make_drafter, Drafter) or not callable(make_drafter):
+        raise TypeError(
+            f"make_drafter is a {type(make_drafter).__name__}: must be a function from a target to a"
+            " drafter, such as lambda target: PromptLookupDrafter(2)"
+        )
+    drafter = checks.drafter("make_drafter's result", make_drafter(target))
+    for sampling in SAMPLINGS if rule is not None else ():
+        settings = (sampling.temperature, sampling.top_k, sampling.top_p, rule)
+        prepare(target, PROMPT, drafter, GREEDY_TOKENS, *settings)
+    return drafter
+
+
+def _enumerated(
+    target: CausalLM, drafter: Drafter, sampling: Sampling, rule, max_outcomes: int
+) -> tuple[dict[tuple[int, ...], float], Watch] | Fault:
+    """Return what `enumerate_texts` returns, or the fault that ended it."""
+    try:
+        return enumerate_texts(target, drafter, sampling, rule, max_outcomes)
+    except FaultFound as found:
+        return Fault(found.name, found.where)
+    except TooManyOutcomes:
+        raise ValueError(
+            f"the drafter has more than max_outcomes={max_outcomes} outcomes at"
+            f" {_label(sampling)}: make_drafter must return a smaller one, such as a chain of 2 tokens"
+        ) from None
+    except Exception as error:
+        return Fault("error", f"{_label(sampling)}: {type(error).__name__}: {error}")
 
 
 def _label(sampling: Sampling) -> str:
