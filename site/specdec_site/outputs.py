@@ -15,6 +15,8 @@ from sphinx.application import Sphinx
 from specdec_book import recordings
 from specdec_book.viz import race as viz_race, theme
 from specdec_book.viz.drawing import Drawing
+from specdec_book.viz.figure import SOURCE
+from specdec_book.viz.source import source_note
 
 from .tables import figure_table
 
@@ -68,6 +70,9 @@ def figure_html(figure: dict) -> str:
     margin = layout.get("margin") or {}
     layout["height"] = int(layout.get("height") or 450) - TITLE
     layout["margin"] = margin | {"t": margin.get("t", theme.TEMPLATE.layout.margin.t) - TITLE}
+    notes = [note for note in layout.get("annotations", []) if note.get("name") != SOURCE]
+    layout["annotations"] = notes  # the caption shows the source
+    source = source_note(meta["source"]) if meta.get("source") else ""
     description = re.sub("`(.+?)`", r"<code>\1</code>", html.escape(alt))
     finding = html.escape(title)
     return (
@@ -77,7 +82,7 @@ def figure_html(figure: dict) -> str:
         f' style="height:{layout["height"]}px">'
         f"{json_island({'data': figure['data'], 'layout': layout})}</div>"
         "<noscript><p>Drawing this figure needs JavaScript; its description and data do"
-        f" not.</p></noscript><figcaption>{description}</figcaption>"
+        f" not.</p></noscript><figcaption>{description} {source}</figcaption>"
         '<details class="sdl-data"><summary>Data of this figure</summary>'
         f"{figure_table(figure)}</details></figure>"
     )

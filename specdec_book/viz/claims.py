@@ -274,10 +274,10 @@ def claims_table(claims: dict[int, Claim] = CLAIMS) -> Markdown:
         ("", "claim", "source", "verdict", "what we find", "evidence"),
         [
             (
-                f'<a id="claim-{number}" href="#claim-{number}">{number}</a>',
+                HTML(f'<a id="claim-{number}" href="#claim-{number}">{number}</a>'),
                 claim.text,
                 claim.source,
-                f'<span class="sdl-badge {STYLES[claim.verdict]}">{claim.verdict}</span>',
+                HTML(f'<span class="sdl-badge {STYLES[claim.verdict]}">{claim.verdict}</span>'),
                 claim.finding,
                 claim.evidence,
             )

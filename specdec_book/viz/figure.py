@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 import textwrap
+from html import escape
 from types import NoneType
 
 import numpy as np
@@ -24,6 +25,8 @@ SYMBOLS = (
     *("star", "pentagon", "triangle-down", "bowtie", "hourglass", "hexagon"),
 )
 MAX_NAMED_LINES = 5  # a figure with more lines has a legend
+SOURCE = "source"  # name of the annotation with the source
+SOURCE_WIDTH = 60  # characters
 END = "end"  # name of the annotations that name lines; a phone shows a legend instead
 NAME_WIDTH = 24  # characters
 LINE_HEIGHT = 17  # px
@@ -32,15 +35,28 @@ LEGEND_ABOVE_TITLES = 1.13  # height of a legend above panels that have titles
 PANEL_MARGIN = 120  # px of a figure's height outside its panel
 
 
-def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
-    """Put a figure into the book's theme: lines named at their ends, rounded readings."""
+def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Figure:
+    """Put a figure into the book's theme: lines named at their ends, rounded readings.
+
+    Args:
+        fig: A figure of plotly, which is changed.
+        alt: What the figure shows, in words.
+        name: Name by which the text can link to the figure.
+        source: Where the numbers come from: a text that an ⓘ shows.
+
+    Returns:
+        `fig`.
+
+    Raises:
+        ValueError: If `alt` is empty or `name` has other characters than a-z, 0-9 and "-".
+    """
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError(f"alt={alt!r}: must say in words what the figure shows")
     if not re.fullmatch(r"[a-z0-9-]*", name):
         raise ValueError(f"name={name!r}: must consist of the characters a-z, 0-9 and '-'")
     fig.update_layout(
         template="specdec",
-        meta={"alt": " ".join(alt.split()), "name": name},
+        meta={"alt": " ".join(alt.split()), "name": name, "source": source},
         height=fig.layout.height or 380,
     )
     if fig.layout.showlegend is False:
@@ -52,7 +68,30 @@ def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
         fig.layout.legend.y = LEGEND_ABOVE_TITLES
     if can_name_ends(fig):
         name_ends(fig)
+    if source:
+        add_source(fig, source)
     return fig
+
+
+def add_source(fig: go.Figure, source: str) -> None:
+    """Write an ⓘ at the lower right, which shows `source` under the pointer.
+
+    A published page shows the ⓘ in the caption instead.
+    """
+    text = "<br>".join(textwrap.wrap(escape(source, quote=False), SOURCE_WIDTH))
+    fig.add_annotation(
+        name=SOURCE,
+        text="ⓘ",
+        hovertext=text,
+        xref="paper",
+        yref="paper",
+        x=1,
+        y=0,
+        xanchor="right",
+        yanchor="top",
+        yshift=-24,
+        showarrow=False,
+    )
 
 
 def set_dashes_and_symbols(fig: go.Figure) -> None:

@@ -6,23 +6,61 @@ from html import escape
 
 from IPython.display import HTML, Markdown
 
+from specdec_book.viz.source import source_note
 from specdec_book.viz.theme import PALETTE
 
 HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
+CODE = re.compile(r"(`+[^`]*`+)")
+TAG = re.compile(r"<(?=[a-zA-Z/!?])(?!br>)")
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence], caption: str = "", fold: str = ""
+    heads: Sequence[str],
+    rows: Iterable[Sequence],
+    caption: str = "",
+    fold: str = "",
+    source: str = "",
 ) -> Markdown:
-    """Return a table as Markdown."""
-    texts = [[HYPHEN.sub("−", str(cell)) for cell in row] for row in rows]
+    """Return a table as Markdown.
+
+    Args:
+        heads: One heading per column.
+        rows: One sequence of cells per row. A cell is Markdown; HTML only if it is an `HTML`.
+        caption: The finding, above the table.
+        fold: Heading under which the table is folded.
+        source: Where the numbers come from: a text that the caption's ⓘ opens.
+
+    Raises:
+        ValueError: If a row has more or fewer cells than there are heads.
+    """
+    texts = [[cell_text(cell) for cell in row] for row in rows]
     for row in texts:
         if len(row) != len(heads):
             raise ValueError(f"rows holds {row}: must have {len(heads)} cells, has {len(row)}")
-    lines = [list(heads), ["---"] * len(heads), *texts]
+    lines = [[cell_text(head) for head in heads], ["---"] * len(heads), *texts]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text = f"*{caption}*\n\n{body}" if caption else body
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{text}\n\n</details>" if fold else text)
+    title = f"*{without_tags(caption)}*" if caption else ""
+    if source:
+        title = f'<div class="sdl-caption">\n\n{title}\n\n{source_note(source)}\n\n</div>'
+    text = f"{title}\n\n{body}" if title else body
+    if not fold:
+        return Markdown(text)
+    return Markdown(f"<details><summary>{without_tags(fold)}</summary>\n\n{text}\n\n</details>")
+
+
+def cell_text(cell: object) -> str:
+    """Return a cell as Markdown that can neither start HTML nor end the cell."""
+    if isinstance(cell, HTML):
+        return str(cell.data)
+    text = without_tags(HYPHEN.sub("−", str(cell)))
+    return re.sub(r"(?<!\\)\|", r"\|", text).replace("\n", "<br>")
+
+
+def without_tags(text: str) -> str:
+    """Return Markdown in which no < starts HTML; code and line breaks stay as they are."""
+    parts = CODE.split(text)
+    parts[::2] = [TAG.sub("&lt;", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def exit_depth_text(

@@ -4,12 +4,13 @@ import itertools
 
 import plotly.graph_objects as go
 import pytest
+from specdec_site.outputs import figure_html
 
 from specdec_book.viz import PALETTE, figure
 from specdec_book.viz.theme import BRIGHT, INKS, LIGHT, dark_data
 
 # from the module: in the package, the name `figure` is the function
-from specdec_book.viz.figure import END, LINE_HEIGHT, spread_out  # isort: skip
+from specdec_book.viz.figure import END, LINE_HEIGHT, SOURCE, spread_out  # isort: skip
 
 
 def lines(count: int, **layout) -> go.Figure:
@@ -107,3 +108,15 @@ def test_a_vertical_axis_title_fits_its_panel():
     fig = figure(lines(1, yaxis_title=long, height=380), alt="a line")
     parts = fig.layout.yaxis.title.text.split("<br>")
     assert " ".join(parts) == long and max(map(len, parts)) * 7.5 <= 380 - 120
+
+
+def test_a_source_is_a_note_that_a_page_moves_into_the_caption():
+    fig = figure(lines(2), alt="lines", source="12 texts <b> & one machine")
+    (note,) = [note for note in fig.layout.annotations if note.name == SOURCE]
+    assert note.text == "ⓘ" and note.hovertext == "12 texts &lt;b&gt; &amp; one machine"
+    page = figure_html(fig.to_plotly_json())
+    caption = page[page.index("<figcaption>") : page.index("</figcaption>")]
+    assert "<span>12 texts &lt;b&gt; &amp; one machine</span></details>" in caption
+    assert page.count("ⓘ") == 1 and "ⓘ" not in figure_html(
+        lines(2, meta={"alt": "a"}).to_plotly_json()
+    )

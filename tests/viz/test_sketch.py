@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from IPython.display import HTML
 
 from specdec_book.viz import Sketch, sketches, table
 from specdec_book.viz.sketch import WIDTH
@@ -126,6 +127,21 @@ def test_a_table_is_markdown_with_equal_rows():
     assert shown == "*from there*\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     with pytest.raises(ValueError, match="rows holds"):
         table(("a", "b"), [(1,)])
+
+
+def test_texts_from_outside_are_no_markup_in_a_table():
+    tag = "<img src=x onerror=a()>"
+    shown = table((tag, "b"), [(tag, "x | y\n`a<b | c`")], tag, fold=tag, source=tag).data
+    assert "<img" not in shown and shown.count("&lt;img") == 5
+    assert shown.splitlines()[-3].endswith(r"| x \| y<br>`a<b \| c` |")
+    assert "| <b>1</b> |" in table("a", [(HTML("<b>1</b>"),)]).data
+
+
+def test_a_source_is_a_closed_note_in_the_caption():
+    shown = table("a", [(1,)], "finding", source="12 texts & one machine").data
+    title, note = shown.index("*finding*"), shown.index('<details class="sdl-source">')
+    assert title < note < shown.index("| a |")
+    assert "12 texts &amp; one machine</span></details>" in shown
 
 
 def test_a_negative_number_of_a_table_has_a_minus_sign():
