@@ -25,29 +25,27 @@ def round_bar(
     total = tokens * plain
     unit = (WIDTH - 8) / max(cost, total)
     drawing = Sketch(
-        158,
+        140,
         f"A round has {gamma} drafts at {c:.2f} target passes each, a verification of {verify:.2f}"
         f" and other work of {other:.2f}. It takes {cost:.2f} target passes. Plain decoding of the"
         f" same tokens takes {total:.2f}.",
-        f"{tokens:.3f} tokens take {cost:.2f} target passes instead of {total:.2f}, which is"
-        f" {total / cost:.2f} times as fast.",
+        f"A round emits {tokens:.1f} tokens and takes as long as {cost / plain:.1f} plain tokens,"
+        f" so it is {total / cost:.1f} times as fast.",
     )
-    drawing.words(4, 14, "speculative: one round", "start", bold=True)
+    drawing.words(4, 14, f"one round: {tokens:.1f} tokens", "start", bold=True)
     for i in range(gamma):
         drawing.box(4 + i * c * unit, 22, c * unit, 28, "draft")
-    drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", f"verify {verify:.2f}")
+    drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", "one pass verifies them")
     drawing.box(4 + (gamma * c + verify) * unit, 22, other * unit, 28, "neutral")
-    drawing.words(4, 64, f"draft: {gamma} × {c:.2f}", "start")
-    drawing.words(max(4 + cost * unit, 170), 64, f"other {other:.2f}", "end")
-    drawing.words(
-        4, 96, f"plain: {tokens:.3f} tokens × {plain:.3f} = {total:.2f} passes", "start", bold=True
-    )
+    drawing.words(4, 64, f"{gamma} drafts", "start")
+    drawing.words(4 + cost * unit + 6, 40, "other work", "start")
+    drawing.words(4, 96, f"plain decoding: {tokens:.1f} tokens", "start", bold=True)
     for i in range(int(tokens)):
-        drawing.box(4 + i * plain * unit, 104, plain * unit, 28, "target", f"{plain:.2f}")
+        drawing.box(4 + i * plain * unit, 104, plain * unit, 28, "target", "one token")
     rest = tokens - int(tokens)
     if rest > 0:
         drawing.box(4 + int(tokens) * plain * unit, 104, rest * plain * unit, 28, "target")
-    return drawing.words(4, 148, "one box: one token of plain decoding", "start", faint=True)
+    return drawing
 
 
 def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:

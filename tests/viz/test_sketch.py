@@ -55,7 +55,7 @@ def test_no_drawing_is_wider_than_a_phone():
 
 def test_the_numbers_in_the_drawings_are_computed():
     cost = 4 * 0.05 + 1.1 + 0.06
-    assert f"{3.1 * 1.08 / cost:.2f} times" in DRAWN["round"].caption
+    assert f"{3.1 * 1.08 / cost:.1f} times" in DRAWN["round"].caption
     assert "2 of 3 tested drafts were accepted, but 2 of 5" in DRAWN["tested"].caption
     assert "0.5, 0.5 token by token" in DRAWN["account"].alt
     assert "0.5, 1 as a block" in DRAWN["account"].alt
