@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "pass-times": "memory:PassTimes",
     "draft-lengths": "draft_lengths:DraftLengths",
     "rule-drift": "rule_drift:RuleDrift",
+    "block-verification-gain": "block_gain:BlockGain",
     "scoreboard-counts": "scoreboard_counts:ScoreboardCounts",
     "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCountsSmolLM2",
     "scoreboard-clocks": "scoreboard_clocks:ScoreboardClocks",

@@ -453,7 +453,9 @@ SCHEMAS = {
         "openings archive_bytes", browser=TEXT, pages=rows(fields("wire_bytes load_ms", page=TEXT))
     ),
     "block-verification-gain": fields(
-        "texts rounds", rows=rows(fields("gamma tokens as_block gain low high"))
+        "texts rounds",
+        rows=rows(fields("gamma tokens as_block gain low high")),
+        seeds=each(fields(rounds=rows(NUMBER), accepted=each(rows(rows(NUMBER, 2))))),
     ),
     "token-trees": fields(
         rules=fields("laws vocabulary k", rows=each(each(NUMBER))),

@@ -313,11 +313,6 @@ SPEED = [
         lambda right, profile: 1 + sum(profile),
         "multiply along the way",
     ),
-    (
-        speed.check_lenient_acceptance_rate,
-        lambda right, p, q, l: theory.acceptance_rate(p, q) / l,
-        "at most 1",
-    ),
 ]
 
 
@@ -422,18 +417,29 @@ LEVERS = [
         lambda right, r: np.array(r, float).clip(max=1),
         "contains the one before",
     ),
-    (levers.check_chosen_rate, lambda right, p, q: sum(map(min, p, q)), "rate of a *drawn* token"),
     (
-        levers.check_chosen_rate,
-        lambda right, p, q: min(1.0, p[int(np.argmax(q))] / max(q)),
-        "nothing was drawn",
+        levers.check_success,
+        lambda right, w, p, q: sum(max(0.0, w * a - b) for a, b in zip(p, q)),
+        "probability of stopping here",
     ),
-    (levers.check_chosen_rate, lambda right, p, q: max(p), "its own argmax"),
     (
-        levers.check_chosen_rate,
-        lambda right, p, q: min(p[int(np.argmax(q))], max(q)),
-        "drawn *and* kept",
+        levers.check_success,
+        lambda right, w, p, q: (m := sum(max(0.0, a - b) for a, b in zip(p, q))) / (m + 1 - w),
+        "multiplied by the weight",
     ),
+    (levers.check_success, lambda right, w, p, q: w, "at least this prefix"),
+    (
+        levers.check_success,
+        lambda right, w, p, q: sum(max(0.0, w * a - b) for a, b in zip(p, q)) / w,
+        "m + 1 − w",
+    ),
+    (levers.check_accepted_drafts, lambda right, row: sum(row), "longest prefix"),
+    (
+        levers.check_accepted_drafts,
+        lambda right, row: float(np.cumprod(row).sum()),
+        "first failure",
+    ),
+    (levers.check_accepted_drafts, lambda right, row: right(row) + 1, "drafts alone"),
 ]
 
 GPU = [

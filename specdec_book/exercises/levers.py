@@ -1,20 +1,19 @@
-"""Checks for the exercises on what changes acceptance: the rule, and how the draft picks its token."""
+"""Checks for the exercises on block verification."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from specdec_book.exercises.check import Mistake, Outcome, check
-from specdec_book.exercises.speed import check_lenient_acceptance_rate
-
-__all__ = ["check_block_weights", "check_chosen_rate", "check_lenient_acceptance_rate"]
 
 RATIOS = [[0.5, 2.0], [2.0, 0.5], [0.5, 0.5, 3.0], [1.2, 0.9, 4.0, 0.2], []]
-PAIRS = [
-    ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
-    ([0.9, 0.1], [0.6, 0.4]),
-    ([0.2, 0.5, 0.3], [0.1, 0.3, 0.6]),
+PREFIXES = [
+    (0.8, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+    (0.9, [0.9, 0.1], [0.4, 0.6]),
+    (1.0, [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]),
+    (0.5, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
 ]
+SUCCESSES = [[0.5, 0.5], [0.0, 1.0], [0.2, 0.0, 0.6], [1.0, 0.0, 0.0], [0.3]]
 
 
 def block_weights(ratios: Sequence[float]) -> list[float]:
@@ -29,10 +28,18 @@ def block_weights(ratios: Sequence[float]) -> list[float]:
     return weights[1:]
 
 
-def chosen_rate(p: Sequence[float], q: Sequence[float]) -> float:
-    """Return the probability that the draft's likeliest token is accepted if it is proposed without
-    a draw."""
-    return float(np.asarray(p)[int(np.argmax(q))])
+def success(w: float, p: Sequence[float], q: Sequence[float]) -> float:
+    """Return the probability that the test of a prefix with weight w succeeds; p and q are the
+    rows after the prefix. Source: Sun et al. 2025, algorithm 2.
+    """
+    mass = np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
+    return float(mass / (mass + 1 - w)) if mass > 0 else 0.0
+
+
+def accepted_drafts(successes: Sequence[float]) -> float:
+    """Return the expected length of the longest prefix whose test succeeds."""
+    failures = 1 - np.asarray(successes, dtype=float)
+    return float((1 - failures[::-1].cumprod()).sum())
 
 
 def check_block_weights(fn: Callable[[list[float]], Sequence[float]]) -> Outcome:
@@ -66,26 +73,56 @@ def check_block_weights(fn: Callable[[list[float]], Sequence[float]]) -> Outcome
     )
 
 
-def check_chosen_rate(fn: Callable[[list[float], list[float]], float]) -> Outcome:
-    """Check fn(p, q) → probability that the draft's argmax is accepted."""
-    best = lambda q: int(np.argmax(q))
+def check_success(fn: Callable[[float, list[float], list[float]], float]) -> Outcome:
+    """Check fn(w, p, q) → the probability that the test of a prefix with weight w succeeds."""
+    rest = lambda w, p, q: np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
     return check(
         fn,
-        chosen_rate,
-        PAIRS,
+        success,
+        PREFIXES,
         [
             Mistake(
-                lambda p, q: np.minimum(p, q).sum(),
-                "that is the rate of a *drawn* token. The argmax is proposed every time.",
+                rest,
+                "that is m, the probability of stopping here. The test matters only if no longer"
+                " prefix was accepted: divide by the probability of that.",
             ),
             Mistake(
-                lambda p, q: min(1.0, p[best(q)] / q[best(q)]),
-                "its q is 1, not its soft probability: nothing was drawn.",
+                lambda w, p, q: rest(1.0, p, q) / (rest(1.0, p, q) + 1 - w),
+                "the target's row is multiplied by the weight: w·p − q.",
             ),
-            Mistake(lambda p, q: max(p), "the draft proposes its own argmax, not the target's."),
             Mistake(
-                lambda p, q: min(p[best(q)], q[best(q)]),
-                "that is how often it is drawn *and* kept; here it is proposed every time.",
+                lambda w, p, q: w,
+                "w is the probability of accepting at least this prefix, and longer prefixes are"
+                " part of it: only m must come from this test.",
+            ),
+            Mistake(
+                lambda w, p, q: rest(w, p, q) / w,
+                "divide by the probability that no longer prefix was accepted, m + 1 − w.",
+            ),
+        ],
+    )
+
+
+def check_accepted_drafts(fn: Callable[[list[float]], float]) -> Outcome:
+    """Check fn(successes) → expected number of accepted drafts."""
+    return check(
+        fn,
+        accepted_drafts,
+        [(row,) for row in SUCCESSES],
+        [
+            Mistake(
+                sum,
+                "that adds up the tests, but only the longest prefix that succeeds counts, with its"
+                " whole length.",
+            ),
+            Mistake(
+                lambda row: float(np.cumprod(row).sum()),
+                "that stops at the first failure: a longer prefix may succeed although a shorter"
+                " one failed.",
+            ),
+            Mistake(
+                lambda row: float(accepted_drafts(row) + 1),
+                "that counts the recovered or bonus token too: return the drafts alone.",
             ),
         ],
     )

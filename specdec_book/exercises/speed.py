@@ -1,4 +1,4 @@
-"""Checks for exercises on speed: expected tokens, the best γ, a profile of rates, lenience."""
+"""Checks for exercises on speed: expected tokens, the best γ, a profile of rates."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,6 @@ from specdec_book.exercises.check import Mistake, Outcome, check
 from specdec_lite import theory
 
 ALPHAS_AND_GAMMAS = [(0.5, 1), (0.8, 4), (0.3, 7), (0.0, 3), (1.0, 5)]
-PAIRS = [
-    ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
-    ([0.6, 0.3, 0.1], [0.4, 0.5, 0.1]),
-    ([0.1, 0.2, 0.7], [0.6, 0.4, 0.0]),
-]
 
 
 def check_expected_tokens(fn: Callable[[float, int], float]) -> Outcome:
@@ -78,30 +73,6 @@ def check_tokens_from_profile(fn: Callable[[list[float]], float]) -> Outcome:
             Mistake(
                 lambda profile: theory.expected_tokens(np.mean(profile), len(profile)),
                 "that replaces the profile by its mean, which is the assumption to remove.",
-            ),
-        ],
-    )
-
-
-def check_lenient_acceptance_rate(
-    fn: Callable[[list[float], list[float], float], float],
-) -> Outcome:
-    """Check fn(p, q, l) → the acceptance rate if q is multiplied by the lenience l before the
-    comparison."""
-    cases = [(*pair, l) for pair in PAIRS for l in (1.0, 0.5, 0.1)]
-    return check(
-        fn,
-        theory.lenient_acceptance_rate,
-        cases,
-        [
-            Mistake(
-                lambda p, q, l: theory.acceptance_rate(p, q) / l,
-                "a rate is at most 1: lenience divides p inside the minimum, token by token.",
-            ),
-            Mistake(
-                lambda p, q, l: np.minimum(p, l * np.asarray(q)).sum(),
-                "a token of q is accepted with p/(l·q), so its mass is q · min(1, p/(l·q)) ="
-                " min(p/l, q).",
             ),
         ],
     )

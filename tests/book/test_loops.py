@@ -19,7 +19,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from specdec_lite import corpus, drafters as d, generate, load_pair, sampling
+from specdec_lite import acceptance, corpus, drafters as d, generate, load_pair, sampling
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 BLOCKS = {
@@ -44,7 +44,7 @@ class Loop:
         name: of the generator function.
         ours: returns the rounds that the page's function yields for a prompt.
         library: returns the library's drafter.
-        options: of `generate`: temperature and seed.
+        options: of `generate`: temperature, seed and the acceptance rule.
     """
 
     page: str
@@ -76,7 +76,22 @@ def chain_of_a_model(temperature: float) -> Loop:
     )
 
 
-LOOPS = {"draft model, T = 0": chain_of_a_model(0.0), "draft model, T = 1": chain_of_a_model(1.0)}
+def blocks_of_a_model() -> Loop:
+    rng = lambda: (sampling.Sampling(1.0), sampling.SeededRng(5))
+    return Loop(
+        "07b_better_rule",
+        "speculative_blocks",
+        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 8, *rng()),
+        lambda: d.ModelDrafter(pair().draft, 8),
+        (("temperature", 1.0), ("seed", 5), ("rule", acceptance.block_verification)),
+    )
+
+
+LOOPS = {
+    "draft model, T = 0": chain_of_a_model(0.0),
+    "draft model, T = 1": chain_of_a_model(1.0),
+    "block verification": blocks_of_a_model(),
+}
 
 
 def free_names(function: ast.AST) -> set[str]:

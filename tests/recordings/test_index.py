@@ -9,7 +9,6 @@ from benchmarks.catalogue import EXPERIMENTS
 from specdec_book import recordings
 
 ELSEWHERE = {
-    "block-verification-gain",
     "gpu",
     "gpu-heads-smollm2",
     "head-bits-smollm2",
