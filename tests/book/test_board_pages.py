@@ -29,7 +29,6 @@ def test_no_page_reads_counts_or_costs_past_the_board():
 def test_the_advice_is_computed_where_it_is_quoted():
     assert "```{which-draft}" in (ROOT / "book" / "cheat_sheet.md").read_text(encoding="utf-8")
     assert "advice()" in code_of(ROOT / "notebooks" / "19_will_it_pay.ipynb")
-    assert 'load_board("pair")' in code_of(ROOT / "notebooks" / "18_predictable_text.ipynb")
 
 
 @pytest.mark.parametrize("model", board.SUFFIX)
