@@ -198,7 +198,7 @@ def drafts_are_chosen(evidence: Evidence) -> Fault | None:
         " accepted more often",
         f"first token at temperature 1: {chosen:.2f} for q's likeliest token, {drawn:.2f} for a"
         " draw from q",
-        "notebooks/07_how_fast",
+        "notebooks/15_when_to_stop",
     )
 
 
