@@ -39,7 +39,9 @@ def accepted(draft: Draft, gamma: int) -> tuple[float, float]:
     mass = (w[:-1, None] * p[1:gamma] - q[1:gamma]).clamp(min=0).sum(-1)
     stop = torch.cat([(mass / (mass + (1 - w[:-1]))).nan_to_num(), w[-1:]])
     alone = ratios.clamp(max=1).cumprod(0)
-    block = 1 - (1 - stop).flip(0).cumprod(0)  # at least k drafts: one of the tests from k on passes
+    block = 1 - (1 - stop).flip(0).cumprod(
+        0
+    )  # at least k drafts: one of the tests from k on passes
     return float(alone.sum()), float(block.sum())
 
 
@@ -50,12 +52,13 @@ def drafts(pair: Pair, ids: Tensor, new_tokens: int, seed: int) -> list[Draft]:
 
     @acceptance.rule(lossless=True)
     def watched(proposal, rows, rng):
-        seen.append((proposal.tree.tokens.cpu(), proposal.probs.cpu(), rows.cpu()))
+        if len(proposal.tree) == max(LENGTHS):
+            seen.append((proposal.tree.tokens.cpu(), proposal.probs.cpu(), rows.cpu()))
         return acceptance.speculative_sampling(proposal, rows, rng)
 
     drafter = ModelDrafter(pair.draft, max(LENGTHS))
     generate(pair.target, ids, drafter, new_tokens, 1.0, rule=watched, seed=seed)
-    return [draft for draft in seen if len(draft[0]) == max(LENGTHS)]
+    return seen
 
 
 class BlockGain(Experiment):

@@ -7,11 +7,15 @@ import numpy as np
 import torch
 
 from specdec_book.exercises.check import UNWRITTEN, Mistake, Outcome, check
-from specdec_book.exercises.speed import PAIRS
 from specdec_lite import theory
 from specdec_lite.sampling import Rng, outcomes
 
 SHYNESS = (1.0, 0.9, 0.5)
+PAIRS = [
+    ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+    ([0.6, 0.3, 0.1], [0.4, 0.5, 0.1]),
+    ([0.1, 0.2, 0.7], [0.6, 0.4, 0.0]),
+]
 TRIED = [
     *PAIRS,
     ([0.4, 0.35, 0.25], [0.1, 0.2, 0.7]),
