@@ -35,7 +35,7 @@ def round_bar(
     drawing.words(4, 14, f"one round: {tokens:.1f} tokens", "start", bold=True)
     for i in range(gamma):
         drawing.box(4 + i * c * unit, 22, c * unit, 28, "draft")
-    drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", "one pass verifies them")
+    drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", "one target pass")
     drawing.box(4 + (gamma * c + verify) * unit, 22, other * unit, 28, "neutral")
     drawing.words(4, 64, f"{gamma} drafts", "start")
     drawing.words(4 + cost * unit + 6, 40, "other work", "start")
