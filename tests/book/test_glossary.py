@@ -30,3 +30,18 @@ def test_every_term_is_used_on_a_page():
     text, terms = prose(), entries()
     assert len(terms) == len(set(terms)) > 80
     assert [term for term in terms if not Term(term, "", "").pattern.search(text)] == []
+
+
+def test_every_letter_leads_to_its_first_term():
+    text, first = (ROOT / "book" / "glossary.md").read_text("utf-8"), {}
+    for term in sorted(entries(), key=str.lower):
+        first.setdefault(term[0].upper(), re.sub(r"[^A-Za-z0-9]+", "-", term).strip("-"))
+    assert dict(re.findall(r'<a href="#term-(.+?)">(.)</a>', text)) == {
+        name: letter for letter, name in first.items()
+    }
+
+
+def test_the_letters_lead_somewhere(book: Path):
+    page = (book / "book" / "glossary.html").read_text("utf-8")
+    names = re.findall(r'href="#(term-[^"]+)"', page)
+    assert names and [name for name in names if f'id="{name}"' not in page] == []
