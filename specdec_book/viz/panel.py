@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import sqrt
 from statistics import median
 from time import perf_counter
 
@@ -34,16 +33,6 @@ SECONDS = 60.0
 OWN = "your own: two hub ids or folders"
 GROUP = "Measured here, now"
 WIDE = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
-
-
-def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[float, float]:
-    """Return Wilson's interval of a rate, as (low, high)."""
-    if tested == 0:
-        return 0.0, 1.0
-    share, scale = accepted / tested, 1 + z * z / tested
-    middle = (share + z * z / (2 * tested)) / scale
-    half = z * sqrt(share * (1 - share) / tested + z * z / (4 * tested * tested)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 @dataclass(frozen=True, slots=True)

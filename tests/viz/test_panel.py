@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 from letters import Letters, tiny
-from scipy import stats
 
 from specdec_book.recordings import measured
 from specdec_book.viz import panel as panels
 from specdec_book.viz.interactive import MIME
-from specdec_book.viz.panel import OWN, Candidate, PairPanel, rates_by_position, wilson_interval
+from specdec_book.viz.panel import OWN, Candidate, PairPanel, rates_by_position
 from specdec_lite import generate, theory
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
@@ -150,14 +149,6 @@ def test_site_prefers_the_explorer_to_a_view_without_a_kernel():
     }
     bundle = panel()._repr_mimebundle_()
     assert min(bundle, key=lambda mime: priority.get(mime, math.inf)) == MIME
-
-
-@pytest.mark.parametrize("accepted, tested", [(0, 10), (10, 10), (7, 12), (120, 187), (1, 1)])
-def test_interval_is_wilsons(accepted, tested):
-    reference = stats.binomtest(accepted, tested).proportion_ci(method="wilson")
-    assert wilson_interval(accepted, tested) == pytest.approx(
-        (reference.low, reference.high), abs=1e-6
-    )
 
 
 @pytest.mark.parametrize(
