@@ -20,6 +20,7 @@ from specdec_lite.drafters.eagle.feature_head import Eagle1Head, FeatureHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
+from specdec_lite.measure.stamps import slug
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import eagle
 from specdec_lite.training.features import Features
@@ -83,17 +84,17 @@ def short_texts(tokenizer, count: int = 16, start: int = 16, length: int = 48) -
 
 
 def train_head(
-    name: str, target: CausalLM, texts: eagle.Texts, options
+    name: str, target: CausalLM, texts: eagle.Texts, options, heads: dict | None = None
 ) -> tuple[FeatureHead, CausalLM]:
-    """Train a head."""
-    kind, recipe, is_late = HEADS[name]
+    """Train a head of `HEADS`, or of another table."""
+    kind, recipe, is_late = (heads or HEADS)[name]
     inputs = unshifted(target) if is_late else target
     head = eagle.initialize_head(kind.for_target(target), target)
     data = eagle.batch_by_length(texts.training, 8, 5)
     plan = Plan(max(1, round(options.epochs * len(data))), 1e-3, 8, warmup=10, weight_decay=0.0)
     layers = tuple(dict.fromkeys((*head.layers, "final")))
     features = Features(target, options.cache / "features", layers)
-    path = options.cache / f"study-{name.replace(' ', '-')}-{len(data)}-{plan.steps}.pt"
+    path = options.cache / f"study-{slug(name)}-{len(data)}-{plan.steps}.pt"
     eagle.fit(head, inputs, data, features, recipe, plan, path)
     return head.requires_grad_(False), inputs
 

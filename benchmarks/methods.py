@@ -175,7 +175,8 @@ def parts_of_the_target() -> dict[str, Method]:
 
 def trained_heads() -> dict[str, Method]:
     """Return the methods that draft with trained heads."""
-    ch10, ch11 = "notebooks/12_training", "notebooks/13_eagle"
+    ch10, ch11 = "notebooks/12b_one_pass", "notebooks/13_eagle"
+    grown = "notebooks/13b_confidence_trees"
     ch13, ch14 = "notebooks/15_when_to_stop", "notebooks/10_medusa"
     medusa = lambda tree: (
         lambda pair, g: d.MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
@@ -208,10 +209,10 @@ def trained_heads() -> dict[str, Method]:
             eagle(1, lambda g: Confidence(2 * g, 0.4)), *("heads", ch13), weights="eagle1"
         ),
         "EAGLE-2, a grown tree": Method(
-            eagle(1, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", ch11, weights="eagle1"
+            eagle(1, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", grown, weights="eagle1"
         ),
         "EAGLE-3, a grown tree": Method(
-            eagle(3, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", ch11, weights="eagle3"
+            eagle(3, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", grown, weights="eagle3"
         ),
         "multi-token prediction": Method(
             lambda pair, g: d.MtpDrafter.from_pretrained(pair.target, draft=g),
@@ -265,7 +266,7 @@ def draft_models() -> dict[str, Method]:
         ),
         "PARD, one pass": of(
             lambda pair, g: d.PardDrafter.from_pretrained(pair.target, gamma=g),
-            *("model", ch10),
+            *("model", "12b_one_pass"),
             targets=BOTH,
             weights="pard",
         ),

@@ -66,6 +66,7 @@ DECODED = dict(tau=SPREAD, drafting=SPREAD, speedup=SPREAD)
 GREEDY = fields("same", **DECODED)
 RATES = fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4))
 TRAINED = fields("texts steps bytes", command=TEXT, alpha=RATES, agrees=RATES)
+RECALL = fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), kept=fields("mean error"))
 COUNTED = fields("rounds tau", rates=rows(NUMBER, 4), errors=rows(NUMBER, 4))
 VOCABULARY = fields("tokens", alpha=fields("value error"), covered=fields("value"))
 FITTED = "reading arithmetic overlap per_layer per_exchange per_step per_round per_draft per_row"
@@ -327,6 +328,12 @@ SCHEMAS = {
         example=fields(
             words=rows(TEXT, 3), laws=rows(fields("agrees", law=rows({"type": "array"})), 2)
         ),
+    ),
+    "eagle-norms": fields(
+        "texts epochs", target=TEXT, heads=each(fields(agrees=BY_DEPTH, alpha=BY_DEPTH))
+    ),
+    "draft-recall": fields(
+        models=each(fields("texts", heads=each(each(RECALL)), paths=each(fields("mean error"))))
     ),
     "gpu-heads-smollm2": fields(
         target=TEXT,

@@ -553,6 +553,30 @@ PAYOFF = [
 EAGLE = [
     (eagle.check_pairs, lambda right, n: [[i, i] for i, _ in right(n)], "its own token"),
     (eagle.check_pairs, lambda right, n: [[i, j + 1] for i, j in right(n)], "too far"),
+    (eagle.check_values, lambda right, parents, q: q, "own q"),
+    (
+        eagle.check_values,
+        lambda right, parents, q: [c * (q[p] if p >= 0 else 1.0) for p, c in zip(parents, q)],
+        "parent's value",
+    ),
+    (
+        eagle.check_visible,
+        lambda right, i, j, n: [*range(i + j + 1), *right(i, j, n)[i + 1 :]],
+        "true pairs",
+    ),
+    (
+        eagle.check_visible,
+        lambda right, i, j, n: [k * n + r for k in range(j + 1) for r in range(i + 1)],
+        "other rows",
+    ),
+    (eagle.check_visible, lambda right, i, j, n: right(i, j, n)[:-1], "newest"),
+    (eagle.check_expected, lambda right, alphas: sum(alphas), "multiply"),
+    (eagle.check_expected, lambda right, alphas: 1 + right(alphas), "own token"),
+    (
+        eagle.check_expected,
+        lambda right, alphas: right(alphas[:1] * len(alphas)),
+        "rate of its own",
+    ),
     (
         eagle.check_keep,
         lambda right, parents, q, m: sorted(sorted(range(len(q)), key=lambda n: (-q[n], n))[:m]),
@@ -854,6 +878,25 @@ TRAINING = [
         lambda right, p, q: float(np.sum(np.array(p) * np.log(np.array(p) / np.array(q)))),
         "KL(p‖q)",
     ),
+    (
+        training.check_hybrid,
+        lambda right, p, q: training._variation(p, q) + training._kl(p, q) - right(p, q),
+        "near 1",
+    ),
+    (training.check_hybrid, lambda right, p, q: training._hybrid(p, q, sign=1.0), "mind the sign"),
+    (
+        training.check_hybrid,
+        lambda right, p, q: training._hybrid(p, q, reverse=True),
+        "begins as the forward",
+    ),
+    (training.check_fed, lambda right, fresh, g, mask: [*right(fresh, g, mask), mask], "too many"),
+    (training.check_fed, lambda right, fresh, g, mask: [mask] * (g - 1), "cache lacks"),
+    (
+        training.check_kept,
+        lambda right, ranks, k: sum(rank < k for row in ranks for rank in row) / len(ranks),
+        "first miss",
+    ),
+    (training.check_kept, lambda right, ranks, k: right(ranks, k + 1), "below k"),
     (
         training.check_places,
         lambda right, prompt, rounds: [place + 1 for place in right(prompt, rounds)],

@@ -1,5 +1,5 @@
-"""Checks for the exercises on EAGLE: pairs of features and tokens, the nodes that a confidence tree
-keeps, the cost of choosing instead of drawing."""
+"""Checks for the exercises on EAGLE: pairs of features and tokens, the mask of unrolled training,
+the nodes of a confidence tree, the cost of choosing instead of drawing."""
 
 from collections.abc import Callable, Sequence
 
@@ -47,6 +47,84 @@ def check_pairs(fn: Callable[[int], Sequence]) -> Outcome:
             Mistake(
                 lambda n: [[i, i + 2] for i in range(n - 1)],
                 "one position too far: that token is not drawn yet when the pair is made.",
+            ),
+        ],
+    )
+
+
+def _visible(i: int, j: int, n: int) -> list[int]:
+    return [*range(i + 1), *(k * n + i for k in range(1, j + 1))]
+
+
+def check_visible(fn: Callable[[int, int, int], Sequence]) -> Outcome:
+    """Check fn(i, j, n) → the entries that row i of pass j attends to, ascending."""
+    return check(
+        fn,
+        _visible,
+        [(2, 0, 5), (1, 2, 4), (0, 3, 3)],
+        [
+            Mistake(
+                lambda i, j, n: [*range(i + j + 1), *(k * n + i for k in range(1, j + 1))],
+                "row i knows the true pairs 0 … i and no later ones: it has guesses in their place.",
+            ),
+            Mistake(
+                lambda i, j, n: [k * n + r for k in range(j + 1) for r in range(i + 1)],
+                "the guesses of other rows belong to drafters that know fewer pairs. From pass 1 on"
+                " a row sees only its own.",
+            ),
+            Mistake(
+                lambda i, j, n: _visible(i, j - 1, n) if j else list(range(i)),
+                "a row also attends to its own newest entry.",
+            ),
+        ],
+    )
+
+
+def _expected(alphas: Sequence[float]) -> float:
+    total, reach = 0.0, 1.0
+    for alpha in alphas:
+        reach *= alpha
+        total += reach
+    return total
+
+
+def check_expected(fn: Callable[[list[float]], float]) -> Outcome:
+    """Check fn(alphas) → the expected number of accepted tokens of a chain."""
+    return check(
+        fn,
+        _expected,
+        [([0.5],), ([0.8, 0.6, 0.5],), ([0.4, 0.35, 0.33, 0.32],)],
+        [
+            Mistake(
+                lambda alphas: sum(alphas),
+                "a token counts only if all tokens before it are accepted too: multiply the rates.",
+            ),
+            Mistake(
+                lambda alphas: 1 + _expected(alphas),
+                "that includes the target's own token. Asked is the number of accepted drafts.",
+            ),
+            Mistake(
+                lambda alphas: _expected(alphas[:1] * len(alphas)),
+                "every depth has a rate of its own.",
+            ),
+        ],
+    )
+
+
+def check_values(fn: Callable[[list[int], list[float]], Sequence]) -> Outcome:
+    """Check fn(parents, q) → the value of every node: the product of q along its path."""
+    return check(
+        fn,
+        _path_values,
+        [(parents, q) for parents, q, _ in TREES],
+        [
+            Mistake(lambda parents, q: q, "that is a node's own q. Its path begins at the root."),
+            Mistake(
+                lambda parents, q: [
+                    chance * (q[parent] if parent >= 0 else 1.0)
+                    for parent, chance in zip(parents, q)
+                ],
+                "multiply by the parent's value, which contains its whole path, not by its q.",
             ),
         ],
     )

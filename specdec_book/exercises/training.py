@@ -1,5 +1,5 @@
-"""Checks for the exercises on training drafts: the loss that acceptance asks for, the positions a
-draft learns from, the value of blocks of several tokens per pass."""
+"""Checks for the exercises on training drafts and on drafting in one pass: losses, the positions a
+draft learns from, masks, the best choice among k tokens, blocks of several tokens per pass."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -74,6 +74,84 @@ def check_places(fn: Callable[[int, list], Sequence[int]]) -> Outcome:
             Mistake(
                 lambda prompt, rounds: [prompt + k for k, refused in rounds if refused],
                 "the text grows. Every round adds its accepted tokens and one more.",
+            ),
+        ],
+    )
+
+
+def _kl(p: Sequence[float], q: Sequence[float]) -> float:
+    return sum(a * math.log(a / b) for a, b in zip(p, q) if a)
+
+
+def _hybrid(
+    p: Sequence[float], q: Sequence[float], sign: float = -1.0, reverse: bool = False
+) -> float:
+    """Return λ KL + (1 − λ) TV with λ = exp(3 · sign · α)."""
+    kl = _kl(q, p) if reverse else _kl(p, q)
+    share = math.exp(3 * sign * (1 - _variation(p, q)))
+    return share * kl + (1 - share) * _variation(p, q)
+
+
+def check_hybrid(fn: Callable[[list[float], list[float]], float]) -> Outcome:
+    """Check fn(p, q) → λ KL(p‖q) + (1 − λ) TV, with λ = exp(−3α)."""
+    return check(
+        fn,
+        _hybrid,
+        LAWS,
+        [
+            Mistake(
+                lambda p, q: _variation(p, q) + _kl(p, q) - _hybrid(p, q),
+                "λ is the weight of the divergence: it must be near 1 while α is small.",
+            ),
+            Mistake(
+                lambda p, q: _hybrid(p, q, sign=1.0), "mind the sign: λ = exp(−3α) is at most 1."
+            ),
+            Mistake(
+                lambda p, q: _hybrid(p, q, reverse=True),
+                "that uses KL(q‖p). The hybrid begins as the forward divergence, KL(p‖q).",
+            ),
+        ],
+    )
+
+
+def check_fed(fn: Callable[[list[int], int, int], Sequence[int]]) -> Outcome:
+    """Check fn(fresh, gamma, mask) → the tokens of PARD's pass: the new text and the masks."""
+    return check(
+        fn,
+        lambda fresh, gamma, mask: [*fresh, *[mask] * (gamma - 1)],
+        [([5, 7], 4, 9), ([3], 1, 9), ([2, 2, 8], 2, 9)],
+        [
+            Mistake(
+                lambda fresh, gamma, mask: [*fresh, *[mask] * gamma],
+                "one mask too many: the last token of the text predicts the first draft itself.",
+            ),
+            Mistake(
+                lambda fresh, gamma, mask: [mask] * (gamma - 1),
+                "the pass also feeds the text that the cache lacks.",
+            ),
+        ],
+    )
+
+
+def _kept(ranks: Sequence[Sequence[int]], k: int) -> float:
+    counts = [next((i for i, rank in enumerate(row) if rank >= k), len(row)) for row in ranks]
+    return sum(counts) / len(counts)
+
+
+def check_kept(fn: Callable[[list[list[int]], int], float]) -> Outcome:
+    """Check fn(ranks, k) → drafted tokens per round that the best choice among k would keep."""
+    return check(
+        fn,
+        _kept,
+        [([[0, 3, 2], [1, 0, 5]], 1), ([[0, 3, 0], [1, 0, 5]], 4), ([[2, 0], [0, 0], [9, 0]], 2)],
+        [
+            Mistake(
+                lambda ranks, k: sum(rank < k for row in ranks for rank in row) / len(ranks),
+                "stop at the first miss: later tokens of the round are rejected with it.",
+            ),
+            Mistake(
+                lambda ranks, k: _kept(ranks, k + 1),
+                "rank 0 is the likeliest token, so the k likeliest have the ranks below k.",
             ),
         ],
     )

@@ -94,6 +94,72 @@ LOOPS = {
 }
 
 
+def eagle(version: str, drafter: Callable) -> Loop:
+    return Loop(
+        "13_eagle",
+        "eagle",
+        lambda loop, ids: loop(pair().target, drafter().head, version, ids, COUNT, 4),
+        drafter,
+    )
+
+
+def tree_of_models(temperature: float) -> Loop:
+    rng = lambda: (sampling.Sampling(temperature), sampling.SeededRng(5))
+    return Loop(
+        "11_token_trees",
+        "specinfer",
+        lambda loop, ids: loop(pair().target, [pair().draft] * 2, ids, COUNT, 3, *rng()),
+        lambda: d.MergedDrafter([d.ModelDrafter(pair().draft, 3) for _ in range(2)]),
+        (("temperature", temperature), ("seed", 5)),
+    )
+
+
+def tree_of_rates(temperature: float) -> Loop:
+    rng = lambda: (sampling.Sampling(temperature), sampling.SeededRng(5))
+    return Loop(
+        "11_token_trees",
+        "sequoia",
+        lambda loop, ids: loop(pair().target, pair().draft, RATES, 16, ids, COUNT, *rng()),
+        lambda: d.SequoiaDrafter(pair().draft, 16),
+        (("temperature", temperature), ("seed", 5)),
+    )
+
+
+LOOPS |= {
+    "SpecInfer, T = 0": tree_of_models(0.0),
+    "SpecInfer, T = 1": tree_of_models(1.0),
+    "Sequoia, T = 0": tree_of_rates(0.0),
+    "Sequoia, T = 1": tree_of_rates(1.0),
+    "PARD": Loop(
+        "12b_one_pass",
+        "pard",
+        lambda loop, ids: loop(
+            pair().target, d.PardDrafter.from_pretrained(pair().target).model, ids, COUNT, 4
+        ),
+        lambda: d.PardDrafter.from_pretrained(pair().target),
+    ),
+    "DFlash": Loop(
+        "12b_one_pass",
+        "dflash",
+        lambda loop, ids: loop(
+            pair().target, d.BlockDiffusionDrafter.from_pretrained(pair().target).head, ids, COUNT
+        ),
+        lambda: d.BlockDiffusionDrafter.from_pretrained(pair().target),
+    ),
+    "EAGLE-1": eagle("EAGLE-1", lambda: d.EagleDrafter.from_pretrained(pair().target)),
+    "EAGLE-3": eagle("EAGLE-3", lambda: d.EagleDrafter.from_pretrained(pair().target, 3, draft=4)),
+    "MTP": eagle("MTP", lambda: d.MtpDrafter.from_pretrained(pair().target)),
+    "EAGLE-2": Loop(
+        "13b_confidence_trees",
+        "eagle2",
+        lambda loop, ids: loop(
+            pair().target, d.EagleDrafter.from_pretrained(pair().target).head, ids, COUNT
+        ),
+        lambda: d.EagleDrafter.from_pretrained(pair().target, version=2),
+    ),
+}
+
+
 def free_names(function: ast.AST) -> set[str]:
     """Return the names that a definition reads from its module."""
     table = symtable.symtable(ast.unparse(function), "page", "exec")

@@ -1,0 +1,83 @@
+"""Train the pair's one-block heads with and without norms, on the text or imitating the target.
+
+    python -m benchmarks run eagle-norms      # half an hour
+
+Equal steps, equal text, nearly equal sizes. It asks what makes the block of multi-token prediction
+accept more than EAGLE-1's, and what EAGLE-3.1's norms change. Rates alone: the machine may be busy.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, MtpHead, Pair
+from specdec_lite.engine.transformer import Norm
+from specdec_lite.loading.weights import fingerprint
+from specdec_lite.training.unroll import RECIPES, Recipe
+
+from .eagle import EagleAblations, rates, train_head
+
+
+class NormedInputs(Eagle1Head):
+    """EAGLE-1's block with the input norms of multi-token prediction."""
+
+    def __init__(self, layers, vocab_size, **shape):
+        super().__init__(layers, vocab_size, **shape)
+        self.inputs = Pair(self.size, self.shape.norm_eps)
+
+    def enter(self, embedded: Tensor, state: Tensor) -> Tensor:
+        return self.fuse(self.inputs(torch.cat((embedded, state), -1)))
+
+
+class Eagle31Head(Eagle3Head):
+    """EAGLE-3.1: a norm for each fused state, and the normed output is fed back."""
+
+    def __init__(self, layers, vocab_size, **shape):
+        super().__init__(layers, vocab_size, **shape)
+        self.fused = nn.ModuleList(Norm(self.size, self.shape.norm_eps) for _ in self.layers)
+
+    def begin(self, features: Sequence[Tensor]) -> Tensor:
+        return super().begin([norm(state) for norm, state in zip(self.fused, features)])
+
+    def leave(self, output: Tensor) -> Tensor:
+        return self.norm(output)
+
+
+IMITATING, ON_TEXT = Recipe(distillation=1.0), RECIPES["mtp"]
+HEADS = {
+    "EAGLE-1, imitating": (Eagle1Head, IMITATING, False),
+    "EAGLE-1, on text": (Eagle1Head, ON_TEXT, False),
+    "normed inputs, imitating": (NormedInputs, IMITATING, False),
+    "normed inputs, on text": (NormedInputs, ON_TEXT, False),
+    "MTP, imitating": (MtpHead, IMITATING, False),
+    "MTP, on text": (MtpHead, ON_TEXT, False),
+    "EAGLE-3": (Eagle3Head, RECIPES["3"], False),
+    "EAGLE-3.1": (Eagle31Head, RECIPES["3"], False),
+}
+
+
+class EagleNorms(EagleAblations):
+    """The parts are the heads."""
+
+    name = "eagle-norms"
+    what = "norms and losses of one-block heads on the shipped target: rates of acceptance"
+    time = "half an hour"
+
+    def parts(self):
+        return [*HEADS]
+
+    def run(self, part):
+        head, inputs = train_head(part, self.pair.target, self.texts, self.options, HEADS)
+        return rates(head, inputs, self.texts)
+
+    def summarise(self, rows):
+        return {
+            "target": fingerprint(self.pair.target),
+            "texts": self.options.texts,
+            "epochs": self.options.epochs,
+            "heads": rows,
+        }
+
+    def restore(self, data):
+        return data["heads"]
