@@ -20,6 +20,7 @@ import nbformat
 import pytest
 
 from specdec_lite import acceptance, corpus, drafters as d, generate, load_pair, sampling
+from specdec_lite.drafters.trees.sequoia import RATES
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 BLOCKS = {
