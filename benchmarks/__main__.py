@@ -6,6 +6,7 @@
     python -m benchmarks run NAME --help       # its options
     python -m benchmarks status                # recordings by machine, and unfinished runs
     python -m benchmarks index                 # write results/README.md
+    python -m benchmarks quote                 # write the marked numbers of the pages anew
 
 `benchmarks.gpu` measures a GPU and has a command of its own.
 """
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from . import catalogue, index
+from . import catalogue, index, quote
 from .experiment import WORK, execute, read_store
 
 
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status()
     elif words == ["index"]:
         print(f"written to {index.write()}")
+    elif words == ["quote"]:
+        quote.write()
     elif command in ("-h", "--help"):
         print(__doc__.strip())
     else:

@@ -126,6 +126,7 @@ class Store:
 
     def __init__(self, path: Path, header: dict):
         self.path = path
+        self.loads = [machine_state()["load_average"]]  # before and after each part of this run
         self.rows: dict[str, Any] = {}
         found, rows = read_store(path)
         if rows and found["settings"] != header["settings"]:
@@ -143,11 +144,17 @@ class Store:
 
     def add(self, part: str, rows: Any) -> Any:
         """Store a finished part, and return it as JSON returns it."""
+        self.loads.append(machine_state()["load_average"])
         line = json_line({"part": part, "rows": rows})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line)
         self.rows[part] = json.loads(line)["rows"]
         return self.rows[part]
+
+
+def packed_run(seconds: float, tokens: float, rounds: float) -> str:
+    """Return a timed run as "microseconds,tokens,rounds", from which a speedup can be recomputed."""
+    return f"{1e6 * seconds:.0f},{tokens:.0f},{rounds:.0f}"
 
 
 def json_line(record: dict) -> str:
@@ -286,9 +293,9 @@ def measure(
     if missing := [part for part in parts if part not in experiment.rows]:
         print(f"{file} has the finished parts; {', '.join(missing)} were never measured")
         return None
-    rows = {part: experiment.rows[part] for part in parts}
     try:
-        data = experiment.summarise(rows)
+        data = experiment.summarise({part: experiment.rows[part] for part in parts})
+        stamp[stamps.PROCESS] |= {"load_average": store.loads}
         check_schema(kind.name, data)
         stamp, data = experiment.merge(stamp, data)
         if retained:

@@ -29,7 +29,7 @@ from specdec_lite.measure.timing import pass_job, prefilled
 from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS
 
-from .experiment import Experiment
+from .experiment import Experiment, packed_run
 from .heads import decode
 from .scoreboard_counts import encoded_prompts
 
@@ -216,7 +216,7 @@ def matrix_bytes(model: CausalLM) -> int:
 
 
 def summary(table: dict) -> dict:
-    """Return speedup and τ by kind, and the geometric mean over kinds, of every decoder."""
+    """Return every decoder's speedup and τ by kind, its geometric mean over kinds, and its runs."""
     cells = {
         kind: {name: np.array(each, float) for name, each in row.items()}
         for kind, row in table["kinds"].items()
@@ -237,6 +237,10 @@ def summary(table: dict) -> dict:
                     "speedup": ratio(plain[kind], seconds[kind]),
                     "tau": ratio(row[name][..., 1], row[name][..., 2]),
                 }
+                for kind, row in cells.items()
+            },
+            "runs": {
+                kind: [" ".join(packed_run(*run) for run in runs) for runs in row[name]]
                 for kind, row in cells.items()
             },
         }

@@ -177,7 +177,7 @@ def trained_heads() -> dict[str, Method]:
     """Return the methods that draft with trained heads."""
     ch10, ch11 = "notebooks/12b_one_pass", "notebooks/13_eagle"
     grown = "notebooks/13b_confidence_trees"
-    ch13, ch14 = "notebooks/15_when_to_stop", "notebooks/10_medusa"
+    ch15, medusa_page = "notebooks/15_when_to_stop", "notebooks/10_medusa"
     medusa = lambda tree: (
         lambda pair, g: d.MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
     )
@@ -192,9 +192,9 @@ def trained_heads() -> dict[str, Method]:
             "notebooks/04_blockwise_parallel",
             weights="blockwise",
         ),
-        "Medusa, a chain": Method(medusa(chain), "heads", ch14, weights="medusa"),
+        "Medusa, a chain": Method(medusa(chain), "heads", medusa_page, weights="medusa"),
         "Medusa, a tree": Method(
-            medusa(None), "heads", ch14, targets=PAIR, weights="medusa", lacks=NO_TREE
+            medusa(None), "heads", medusa_page, targets=PAIR, weights="medusa", lacks=NO_TREE
         ),
         "Hydra": Method(
             lambda pair, g: d.HydraDrafter.from_pretrained(pair.target, gamma=min(g, 4)),
@@ -206,7 +206,7 @@ def trained_heads() -> dict[str, Method]:
             eagle(1, lambda g: tree_of_ranks(2 * g)), "heads", ch11, weights="eagle1"
         ),
         "EAGLE-1, stops when unsure": Method(
-            eagle(1, lambda g: Confidence(2 * g, 0.4)), *("heads", ch13), weights="eagle1"
+            eagle(1, lambda g: Confidence(2 * g, 0.4)), *("heads", ch15), weights="eagle1"
         ),
         "EAGLE-2, a grown tree": Method(
             eagle(1, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", grown, weights="eagle1"
@@ -247,18 +247,18 @@ def draft_models() -> dict[str, Method]:
         return Method(make, source, f"notebooks/{chapter}", **about)
 
     ch5, ch10 = "05_draft_then_verify", "12_training"
-    ch13, ch15 = "15_when_to_stop", "11_token_trees"
+    ch11, ch15, ch15b = "11_token_trees", "15_when_to_stop", "15b_hide_drafting"
     return {
         "draft model": of(lambda pair, g: d.ModelDrafter(pair.draft, g), "model", ch5),
         "draft model, stops when unsure": of(
-            lambda pair, g: d.ModelDrafter(pair.draft, Confidence(2 * g, 0.4)), "model", ch13
+            lambda pair, g: d.ModelDrafter(pair.draft, Confidence(2 * g, 0.4)), "model", ch15
         ),
         "draft model, chosen tokens": of(
-            lambda pair, g: d.TemperedDrafter(d.ModelDrafter(pair.draft, g)), "model", ch13
+            lambda pair, g: d.TemperedDrafter(d.ModelDrafter(pair.draft, g)), "model", ch15
         ),
         "draft model, the target's noise": of(
             lambda pair, g: d.CoupledDrafter(d.ModelDrafter(pair.draft, g)),
-            *("model", ch13),
+            *("model", ch15b),
             rule=d.same_noise,
         ),
         "draft model that learns online": of(
@@ -272,19 +272,19 @@ def draft_models() -> dict[str, Method]:
         ),
         "cascade over prompt lookup": of(
             lambda pair, g: d.CascadeDrafter(pair.draft, d.PromptLookupDrafter(g), 2 * g),
-            *("cascade", ch13),
+            *("cascade", ch15b),
         ),
         "draft model, then n-grams": of(
             lambda pair, g: d.RelayDrafter(
                 [(d.ModelDrafter(pair.draft, g), g), (d.NgramDrafter(counts(pair.tokenizer), 2), 2)]
             ),
-            *("cascade", ch13),
+            *("cascade", ch15b),
         ),
-        "SpecInfer, two drafts merged": of(lambda pair, g: two_drafts(pair), "model", ch15),
-        "a tree drawn independently": of(lambda pair, g: independent(pair), "model", ch15),
-        "Sequoia": of(lambda pair, g: d.SequoiaDrafter(pair.draft, 2 * g), "model", ch15),
+        "SpecInfer, two drafts merged": of(lambda pair, g: two_drafts(pair), "model", ch11),
+        "a tree drawn independently": of(lambda pair, g: independent(pair), "model", ch11),
+        "Sequoia": of(lambda pair, g: d.SequoiaDrafter(pair.draft, 2 * g), "model", ch11),
         "SpecExec": of(
-            lambda pair, g: d.SpecExecDrafter(pair.draft, 2 * g, width=4, depth=4), "model", ch15
+            lambda pair, g: d.SpecExecDrafter(pair.draft, 2 * g, width=4, depth=4), "model", ch11
         ),
     }
 
@@ -309,13 +309,13 @@ def automatic(
 
 def relays() -> dict[str, Method]:
     """Return the methods that combine drafters without a second model."""
-    ch13 = "notebooks/15_when_to_stop"
+    ch15, ch15b = "notebooks/15_when_to_stop", "notebooks/15b_hide_drafting"
     return {
         "n-gram model over prompt lookup": Method(
             lambda pair, g: d.CascadeDrafter(
                 NgramModel(counts(pair.tokenizer)), d.PromptLookupDrafter(g), 2 * g
             ),
-            *("cascade", ch13),
+            *("cascade", ch15b),
         ),
         "EAGLE-1, then n-grams": Method(
             lambda pair, g: d.RelayDrafter(
@@ -324,11 +324,11 @@ def relays() -> dict[str, Method]:
                     (d.NgramDrafter(counts(pair.tokenizer), 2), 2),
                 ]
             ),
-            *("cascade", ch13),
+            *("cascade", ch15b),
             weights="eagle1",
         ),
         "a bandit over lookup and EAGLE-1": Method(
-            lambda pair, g: automatic(pair.target), *("cascade", ch13), weights="eagle1"
+            lambda pair, g: automatic(pair.target), *("cascade", ch15), weights="eagle1"
         ),
     }
 

@@ -63,12 +63,12 @@ NAMED: dict[str, tuple[str, ...] | str] = {
         "EAGLE-1, then n-grams",
     ),
     "staged speculation": ("cascade over prompt lookup",),
-    "AMUSD": "It drafts on one device while the other verifies, and here there is one: chapter 15"
+    "AMUSD": "It drafts on one device while the other verifies, and here there is one: chapter 15b"
     " runs it on a virtual clock.",
     "Saguaro": "It drafts for every outcome while the target verifies, which takes a second device:"
-    " chapter 15 runs it on a virtual clock.",
+    " chapter 15b runs it on a virtual clock.",
     "PEARL": "It overlaps drafting and verifying in time, and one core does one thing at a time:"
-    " chapter 15 runs it on a virtual clock.",
+    " chapter 15b runs it on a virtual clock.",
     "Medusa": ("Medusa, a chain", "Medusa, a tree", "Medusa, a tree × typical(0.09, 0.3)"),
     "Hydra": ("Hydra",),
     "SpecInfer": ("SpecInfer, two drafts merged",),

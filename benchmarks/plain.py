@@ -1,6 +1,6 @@
 """Provide the plain decoders of a machine, which a reader would use instead of any draft.
 
-They use the same weights in another precision, without the packed copy, and in transformers'
+They use the same weights in another format, without the packed copy, and in transformers'
 `generate`. `scoreboard_clocks` compares them with the library's own plain decoding in float32.
 """
 
@@ -31,6 +31,12 @@ def bfloat16(model: str) -> CausalLM:
 
 
 @cache
+def int4() -> CausalLM:
+    """Return SmolLM2 in the 4-bit format of its file; the pair has no such weights."""
+    return target("smollm2", "int4")
+
+
+@cache
 def unpacked(model: str) -> CausalLM:
     """Return a target in float32 without packed weights."""
     model_copy = target(model, "float32")
@@ -49,8 +55,10 @@ def transformers(model: str) -> Callable[..., list[tuple[float, int]]]:
 def others(
     model: str, new_tokens: int, temperature: float, stops: tuple[int, ...]
 ) -> dict[str, Contender]:
-    """Return the plain decoders by name; bfloat16 rounds differently, so its texts may differ."""
+    """Return the plain decoders by name; each format rounds differently, so texts may differ."""
     loops = {"bfloat16": bfloat16(model), "unpacked": unpacked(model)}
+    if model == "smollm2":
+        loops["int4"] = int4()
     decoders = {
         name: Contender(ours(each, None, None, new_tokens, temperature, stops))
         for name, each in loops.items()

@@ -27,7 +27,7 @@ from specdec_lite.measure.intervals import ratio
 from specdec_lite.sampling import SeededRng
 from specdec_lite.texts.corpus import evaluation_prompts
 
-from .experiment import Experiment
+from .experiment import Experiment, packed_run
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,11 @@ def tokens_per_pass(outputs: Sequence[Output]) -> tuple[float, float]:
 
 
 def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
-    """Return speedup with interval, tokens per pass ("own", "minimum") and tokens per second."""
+    """Return speedup with interval, tokens per pass ("own", "minimum"), tokens per second, runs."""
     order = np.random.default_rng(batch)
     seconds: dict[str, list[float]] = {"plain": [], "drafted": []}
-    counts = {"plain": 0, "drafted": 0}
+    counts: dict[str, list[int]] = {"plain": [], "drafted": []}
+    runs: dict[str, list[str]] = {"plain": [], "drafted": []}
     lengths = []
     for turn in range(plan.turns + 1):
         indices = order.choice(len(plan.prompts), batch, replace=batch > len(plan.prompts))
@@ -174,7 +175,8 @@ def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
             if turn == 0:  # warm up
                 continue
             seconds[name].append(used)
-            counts[name] += sum(len(output.tokens) for output in outputs)
+            counts[name].append(sum(len(output.tokens) for output in outputs))
+            runs[name].append(packed_run(used, counts[name][-1], len(rounds(outputs))))
             if name == "drafted":
                 lengths.append(tokens_per_pass(outputs))
     own, minimum = np.mean(lengths, axis=0)
@@ -182,7 +184,8 @@ def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
         "speedup": ratio(*(np.array(seconds[name])[:, None] for name in ("plain", "drafted"))),
         "own": float(own),
         "minimum": float(minimum),
-        "tokens_per_second": {name: counts[name] / sum(seconds[name]) for name in seconds},
+        "tokens_per_second": {name: sum(counts[name]) / sum(seconds[name]) for name in seconds},
+        "runs": {name: " ".join(each) for name, each in runs.items()},
     }
 
 

@@ -26,6 +26,8 @@ from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter, Limits, Step, Verifier
 from specdec_lite.training.blockwise import COUNT
 
+from .experiment import packed_run
+
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "speculative": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
     "block_verification": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
@@ -359,6 +361,10 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
         "best_plain": figures.best,
         "tokens_per_second": {name: figures.rate(name) for name in runs},
         "latency": {name: figures.latency(name) for name in runs},
+        "runs": {
+            name: [" ".join(packed_run(r.seconds, r.tokens, len(r.steps)) for r in row) for row in each]
+            for name, each in runs.items()
+        },
         **figures.over(bench.others),
         **explained.pop(next(iter(trees))),
         "drafters": explained,

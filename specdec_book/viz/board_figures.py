@@ -56,8 +56,13 @@ def advice() -> tuple[tuple[str, ...], list[list[str]], str]:
     ]
     rows = [[kind, *(cell(each, kind) for each in best)] for kind in kinds]
     unit = "Speedup over the fastest plain decoding, and whether its 95 % interval excludes 1"
+    plain = "; ".join(
+        f"{TARGETS[board.model]}: {board.costs.baseline(temperature)}"
+        for board, temperature in zip(boards, at)
+        if board.has_speeds(temperature)
+    )
     sizes = " and ".join(board.size for board in boards)
-    return ("text", *heads), rows, f"{unit}. Prompts per kind: {sizes}."
+    return ("text", *heads), rows, f"{unit} ({plain}). Prompts per kind: {sizes}."
 
 
 def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
@@ -84,7 +89,9 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
         card(board, name, entry, temperature) for name, row in zip(shown, entries) for entry in row
     ]
     fig.update_traces(hovertext=cards, hovertemplate="%{hovertext}<extra></extra>")
-    what = "speedup over the best plain decoding" if has_speeds else "tokens per target pass, τ"
+    what = "tokens per target pass, τ"
+    if has_speeds:
+        what = f"speedup over the best plain decoding ({board.costs.baseline(temperature)})"
     title = f"{'no method' if len(winners) > 1 else ranked[0]} has the largest mean on every text"
     fig.update_layout(title=title[0].upper() + title[1:])
     target = TARGETS.get(board.model, board.model)
@@ -108,6 +115,7 @@ def card(board: Board, name: str, entry: dict, temperature: float) -> str:
     if entry["over_best"]:
         best = board.costs.best_plain(temperature)
         lines += [
+            f"{entry['tokens_per_second']:.0f} tokens/s",
             f"{spread(entry['over_best'])} × best plain ({best}): {entry['verdict']}",
             f"{spread(entry['over_same'])} × plain in {entry['dtype']}",
         ]

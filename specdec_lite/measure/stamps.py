@@ -23,7 +23,8 @@ STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": d
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables that set OpenMP's threads and how they wait."""
 PROCESS = "process"
-"""The field of the stamp that older recordings lack: threads of torch and settings of OpenMP."""
+"""The field of the stamp that older recordings lack: threads of torch, settings of OpenMP, and the
+load average before and after each part."""
 
 
 def machine_name(device: str | torch.device = "cpu") -> str:
