@@ -4,8 +4,8 @@ A mark follows the number: `1.88×<!-- recorded: speed/amd-epyc: max(values(rows
 Its first part is a recording, or a JSON file of the repository. Its second part is an expression of
 `data` (the content), `rows` (its field of that name) and FUNCTIONS. The mark of a computed number,
 `<!-- computed: theory.expected_tokens(0.8, 4) -->`, has no recording. A number keeps its digits and
-its unit. An expression may also give a word, such as the name of a format. The tests compare every
-mark with its recording.
+its unit. An expression may also give a word, such as the name of a format, or an estimate with its
+interval: `1.88× [1.61, 2.23]<!-- ... -->`. The tests compare every mark with its recording.
 """
 
 import json
@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from specdec_book import recordings
+from specdec_book.recordings import board
 from specdec_lite import roofline, theory
 from specdec_lite.simulation import sizes
 from specdec_lite.simulation.estimate import Network, estimate
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(
-    r"(?:(?P<number>[-−]?(?:\d[\d,]*)?\.?\d+)(?P<unit> ?[%×]?)|(?P<word>[\w.-]+))"
+    r"(?:(?P<spread>\d+\.\d+× \[[^\]\n]*\])|(?P<number>[-−]?(?:\d[\d,]*)?\.?\d+)(?P<unit> ?[%×]?)|(?P<word>[\w.-]+))"
     r"(?P<mark><!-- (?:recorded: (?P<name>[\w./-]+)|computed): (?P<expression>.+?) -->)",
     re.DOTALL,
 )
@@ -76,11 +77,29 @@ def fastest_format(data: dict) -> str:
     return min(data["passes"], key=lambda dtype: data["passes"][dtype]["seconds"]["1"][1])
 
 
-def same_texts(data: dict) -> float:
+def cell(model: str, method: str, kind: str, temperature: float) -> dict:
+    """Return a cell of the scoreboard of a model."""
+    return board.load(model).entry(method, kind, temperature)
+
+
+def plain(model: str, temperature: float) -> dict:
+    """Return the fastest plain decoder of a scoreboard: its name, threads and tokens per second."""
+    costs = board.load(model).costs
+    name = costs.best_plain(temperature)
+    rate = 1 / costs.plain(temperature)[name].mean()
+    return {"name": name, "threads": costs.threads(name), "rate": rate}
+
+
+def verdicts(model: str) -> dict[str, int]:
+    """Return how many cells of a scoreboard win, tie and lose."""
+    return board.load(model).verdicts()
+
+
+def same_texts(model: str) -> float:
     """Return the share of a board's drafted greedy texts that equal plain decoding's."""
     rows = [
         [*map(float, row["same"].split())]
-        for cell in where(data["cells"], temperature=0.0)
+        for cell in where(board.load(model).data["cells"], temperature=0.0)
         for name, row in cell["methods"].items()
         if name != "plain" and row.get("same")
     ]
@@ -91,7 +110,8 @@ FUNCTIONS: dict[str, Any] = {
     function.__name__: function
     for function in (
         *(where, one, sound, values, least_alpha, gammas_within, statistics.median),
-        *(decoded, lowest_kind, fastest_format, same_texts, estimate, Network),
+        *(decoded, lowest_kind, fastest_format, estimate, Network, recordings.plain_cost),
+        *(cell, plain, verdicts, same_texts),
     )
 } | {"theory": theory, "roofline": roofline, "sizes": sizes}
 
@@ -110,6 +130,8 @@ def expected(match: re.Match) -> str:
     value = eval(match["expression"], names)
     if isinstance(value, str):
         return value
+    if match["spread"]:
+        return "{:.2f}× [{:.2f}, {:.2f}]".format(value["value"], *value["interval"])
     number, unit = match["number"] or match["word"], match["unit"] or ""
     digits = len(number.partition(".")[2])
     text = f"{value * (100 if '%' in unit else 1):,.{digits}f}"

@@ -29,7 +29,7 @@ MEASURED = re.compile(
     r"|(?<![\w.])\d*\.\d\d+(?!\.?\w)"
 )
 SUPPORTED = re.compile(r"\s*\**†")
-MARK = re.compile(r"<!-- (?:recorded: |computed: |given ).*?-->", re.DOTALL)
+MARK = re.compile(r"(?:\d+\.\d+× \[[^\]\n]*\])?<!-- (?:recorded: |computed: |given ).*?-->", re.DOTALL)
 """Replaced by † in what `prose` returns."""
 CHECKED = re.compile(r"<!-- checked: (\S+) -->")
 SETTING = re.compile(

@@ -23,7 +23,7 @@ def faults(text: str) -> list[str]:
     return [
         f"{match[0]} must be {right}: run `python -m benchmarks quote`"
         for match, right in marked
-        if right != (match["word"] or match["number"] + match["unit"])
+        if right != match[0].removesuffix(match["mark"])
     ]
 
 
@@ -114,6 +114,13 @@ def test_a_wrong_number_is_found(text, wrong):
 def test_a_marked_word_equals_its_recording():
     mark = '<!-- recorded: formats-smollm2/amd-epyc: fastest_format(data) -->'
     assert not faults("int4" + mark) and faults("float32" + mark)
+
+
+def test_an_estimate_is_quoted_with_its_interval():
+    mark = '<!-- computed: {"value": 1.5, "interval": [1.25, 2]} -->'
+    assert quote.renew(f"1.00× [0.90, 1.10]{mark}") == f"1.50× [1.25, 2.00]{mark}"
+    assert faults(f"1.50× [1.25, 2.01]{mark}") and not faults(f"1.50× [1.25, 2.00]{mark}")
+    assert [*unsupported(f"It is 1.50× [1.25, 2.00]{mark} as fast.")] == []
 
 
 def test_a_number_keeps_its_digits_and_its_unit():
