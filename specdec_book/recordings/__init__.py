@@ -20,6 +20,8 @@ FOLDER = next(
     _PACKAGE / "recorded",
 )
 """The folder of the recordings: inside an installed package, or at the root of a checkout."""
+QUIET = 1.5
+"""The largest load average of other programs beside a measurement that counts as quiet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,34 @@ class Recording:
     def source(self) -> str:
         """One line for a caption: what was run where, when, and with which versions."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
-        return f"recorded {self.date} on {self.machine} ({versions}) by `{self.command}`"
+        line = f"recorded {self.date} on {self.machine} ({versions}) by `{self.command}`"
+        if not self.is_disturbed:
+            return line
+        loads = " to ".join(f"{load:.1f}" for load in (min(self.loads), max(self.loads)))
+        return f"{line}, under load: other programs ran (load average {loads})"
+
+    @property
+    def loads(self) -> list[float]:
+        """Load averages over one minute, before and after each part; empty if none is stored."""
+        if stored := (self.process or {}).get("load_average"):
+            return [each[0] for each in stored if each]
+        state = self.data.get("state") or self.data.get("clock", {}).get("state") or {}
+        runs = [state] if "start" in state else [*state.values()]
+        ends = [run[end]["load_average"] for run in runs for end in ("start", "end")]
+        return [each[0] for each in ends if each]
+
+    @property
+    def threads(self) -> int:
+        """Threads of PyTorch; 1 if the recording does not state them."""
+        state = self.data.get("state", {})
+        stated = (self.process or state.get("start") or self.data).get("threads", 1)
+        return stated if isinstance(stated, int) else 1
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs ran: a load above 1.5 before, or beside the measurement's threads."""
+        loads = self.loads
+        return bool(loads) and (loads[0] > QUIET or max(loads[1:]) - self.threads > QUIET)
 
 
 def files() -> dict[str, Path]:

@@ -105,6 +105,7 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
         f" lossless rows, the best mean first, bold the best of a kind. Prompts per kind: {board.size}."
         f"{more}",
         name=f"which-method-{board.model}",
+        source=board.source(),
     )
 
 

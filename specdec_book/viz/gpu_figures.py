@@ -96,9 +96,9 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
     alt = (
         f"Time of a pass over k tokens in each of B rows ÷ time of a pass over one, for"
         f" {step['parameters'] / 1e9:.1f} B parameters in the shape of Llama-3.1-8B, random weights,"
-        f" captured passes, context {context}. {recordings[0].source}"
+        f" captured passes, context {context}."
     )
-    return figure(fig, alt, "gpu-passes")
+    return figure(fig, alt, "gpu-passes", source=recordings[0].source)
 
 
 def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3, 6, 8)):
@@ -134,9 +134,8 @@ def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3
         f"Speedup of whole rounds of {step['target']}'s shape with a one-layer head over plain rounds"
         f" timed beside them, context {step['context']}. Random weights; a coin accepts each draft with"
         f" probability {alpha:g}, so the cost is measured and the tokens are expected ones."
-        f" {recordings[0].source}"
     )
-    return figure(fig, alt, "gpu-map")
+    return figure(fig, alt, "gpu-map", source=recordings[0].source)
 
 
 def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
@@ -167,9 +166,9 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
     )
     alt = (
         f"Tokens per second of the shipped pair at T = {temperature}, plain and speculative (γ = 4),"
-        f" by the kind of its passes. {recordings[0].source}"
+        " by the kind of its passes."
     )
-    return figure(fig, alt, "gpu-modes")
+    return figure(fig, alt, "gpu-modes", source=recordings[0].source)
 
 
 def drafts_figure(recordings: Sequence[Recording]):
@@ -205,9 +204,9 @@ def drafts_figure(recordings: Sequence[Recording]):
     )
     alt = (
         "Cost of a draft pass in passes of an 8B target at batch 1, in a captured graph, beside the"
-        f" ratio of the bytes that both read. {recordings[0].source}"
+        " ratio of the bytes that both read."
     )
-    return figure(fig, alt, "gpu-drafts")
+    return figure(fig, alt, "gpu-drafts", source=recordings[0].source)
 
 
 def draft_costs(steps: dict) -> tuple[list[str], list[float], list[float]]:

@@ -12,6 +12,7 @@ import pytest
 from measured import CHECKED, OPEN, pages, unsupported
 
 from benchmarks import quote
+from specdec_book import recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = pages()
@@ -46,6 +47,13 @@ def test_every_measured_number_has_a_mark_or_a_source(page):
     assert new == [], "mark these numbers, or name their source (tests/measured.py says how)"
     fixed = [each for each in OPEN.get(page, []) if each not in sentences]
     assert fixed == [], "these have support now: run `python tests/measured.py`"
+
+
+@every_page
+def test_prose_says_which_numbers_were_recorded_under_load(page):
+    names = {mark["name"] for mark in quote.MARKED.finditer(PAGES[page]) if mark["name"]}
+    loaded = {n for n in names if not n.endswith(".json") and recordings.load(n).is_disturbed}
+    assert not loaded or "under load" in PAGES[page], loaded
 
 
 def test_only_pages_have_open_sentences():

@@ -64,6 +64,40 @@ def test_every_recording_contains_the_fields_of_its_schema(name):
             jsonschema.validate(damaged, contract)
 
 
+DISTURBED = {
+    "batch-speed/amd-epyc",
+    "book-models/amd-epyc",
+    "draft-lengths/amd-epyc",
+    "proposal-times/amd-epyc",
+    "speed-smollm2/amd-epyc",
+    "token-trees/amd-epyc",
+}
+"""Recordings under load, which a quiet machine has to measure again; none may be added."""
+
+
+@pytest.mark.parametrize("name", recordings.names())
+def test_a_recording_under_load_says_so_where_it_is_shown(name):
+    recording = recordings.load(name)
+    assert recording.is_disturbed == (name in DISTURBED)
+    assert ("under load: other programs ran" in recording.source) == recording.is_disturbed
+
+
+@pytest.mark.parametrize(
+    "loads, threads, disturbed",
+    [
+        ([0.2, 2.3], 2, False),
+        ([1.6, 1.0], 1, True),
+        ([0.2, 2.6], 1, True),
+        ([0.2, 1.0, 3.9, 1.0], 2, True),
+        ([], 1, False),
+    ],
+)
+def test_load_of_other_programs_disturbs(loads, threads, disturbed):
+    process = {"threads": threads, "load_average": [[load, 0, 0] for load in loads]}
+    recording = recordings.Recording("a/b", **STAMPED, data={"rows": []}, process=process)
+    assert recording.loads == loads and recording.is_disturbed == disturbed
+
+
 @pytest.mark.parametrize("name", recordings.names("live-page"))
 def test_live_recordings_cover_every_format_and_temperature(name):
     combinations = {

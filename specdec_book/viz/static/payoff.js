@@ -144,11 +144,11 @@ function consequences(s, values = {}) {
   return { ...costs, tokens, speedup, low: 0.85 * speedup, high: 1.15 * speedup };
 }
 
-// Bytes of both models and of all caches.
+// Bytes of both models and of all caches, and a tenth of that as working memory.
 function memoryBytes(s) {
   const { target, draft } = s.pairs[s.pair];
   const size = (network) => weightBytes(network) + s.batch * s.context * network.cache_bytes;
-  return size(target) + size(draft);
+  return 1.1 * (size(target) + size(draft));
 }
 
 function bestGamma(s) {
