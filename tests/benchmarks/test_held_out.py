@@ -1,4 +1,4 @@
-"""Check that no prompt of the scoreboard shares 50 tokens in a row with any training text.
+"""Check that no prompt of a measurement shares 50 tokens in a row with any training text.
 
 The training texts are the pair's corpus, which is also the datastores' text, and SmolLM2's own
 prompts. The models' generated texts are continuations of these texts and are not rebuilt here.
@@ -18,7 +18,7 @@ from specdec_lite.texts.benchmark_prompts import (
     KINDS as KINDS_OF_PROMPTS,
     load_benchmark_prompts,
 )
-from specdec_lite.texts.corpus import evaluation_prompts, training_text
+from specdec_lite.texts.corpus import HELD_OUT, evaluation_prompts, held_out_text, training_text
 from specdec_lite.texts.smollm2_tasks import TASKS
 from specdec_lite.training import smollm2_prompts
 from specdec_lite.training.smollm2_prompts import GRAM, KINDS
@@ -112,6 +112,7 @@ def prompts() -> list[tuple]:
     every = KINDS_OF_PROMPTS + EXTRA_KINDS
     shared = [prompt for rows in load_benchmark_prompts(every).values() for prompt in rows]
     ours = [(pair, prompt.document) for prompt in shared]
+    ours += [(pair, row["text"]) for rows in evaluation_prompts().values() for row in rows]
     theirs += [(smollm2, message) for prompt in shared for message in prompt.messages]
     return [*ours, *theirs]
 
@@ -142,8 +143,8 @@ def test_a_prompt_from_the_corpus_is_detected(prompts, corpus, requests):
             copied = text.text[start : start + 1200]
             assert shared(tokenizer, f"Something of my own. {copied}", text)
     tokenizer = prompts[0][0]
-    repeated = [row["text"] for row in evaluation_prompts()["code"] if row["source"] == SHARES]
-    assert any(shared(tokenizer, text, corpus) for text in repeated)
+    repeated = held_out_text()["code"][HELD_OUT["code"].index(SHARES)]
+    assert shared(tokenizer, repeated, corpus)
     own = "".join(f" {number:x} tide" for number in range(2000, 2400))
     ids = tokenizer.encode(own)
     for start in (0, 7, 25, 61):
