@@ -13,6 +13,8 @@ JavaScript predictors, not `llama-server`."""
 WITHOUT_HEADS = ("draft_model", "lookup", "suffix")
 """Methods that draft without a head on the target."""
 TARGETS = {"pair": "The shipped pair", "smollm2": "SmolLM2"}
+FORMATS = {"pair": "", "smollm2": " (node-llama-cpp: the file's own 4 bits)"}
+"""Formats other than float32."""
 
 
 def report(recording: Recording) -> list[Markdown]:
@@ -31,10 +33,7 @@ def report(recording: Recording) -> list[Markdown]:
 
 
 def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdown:
-    """Return the speedups on a target, one row for each method of each engine.
-
-    Drafted rows have speedups only, because a speedup is a ratio within a turn.
-    """
+    """Return the speeds and speedups on a target, one row for each method of each engine."""
     data = recording.data
     engines = data["engines"][model]
     timed = [row["tokens_per_second"]["processor"] for m in engines.values() for row in m.values()]
@@ -55,17 +54,31 @@ def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdow
     cores = len(states[0]["pins"])
     noun = "core" if cores == 1 else "cores"
     caption = (
-        f"{TARGETS[model]}, greedy, float32, one thread, {data['prompts']} prompts per turn or as"
-        " many as the batch has rows. Plain decoding: tokens per second of processor time. Drafts:"
-        " × plain decoding of the same engine, and in brackets the 95 % interval over"
-        f" {data['turns']} paired turns; an interval that contains 1 is a tie. The load average"
-        f" was at most {busiest:.1f} on {cores} {noun}. {recording.source}"
+        f"{TARGETS[model]}, greedy, float32, one thread{FORMATS[model]}, {data['prompts']} prompts"
+        " per turn or as many as the batch has rows. Tokens per second of processor time; × is over"
+        " plain decoding of the same engine, with the 95 % interval over"
+        f" {data['turns']} paired turns. {fastest(engines, batches[0])}. The load average"
+        f" was at most {busiest:.1f} on {cores} {noun}"
     )
-    return table(heads, rows, caption, fold)
+    return table(heads, rows, caption, fold, source=recording.source)
+
+
+def fastest(engines: dict, batch: str) -> str:
+    """Return which row has the most tokens per second at a batch size, as a sentence."""
+    speeds = {
+        (engine, method): row["tokens_per_second"]["processor"].get(batch, 0.0)
+        for engine, methods in engines.items()
+        for method, row in methods.items()
+    }
+    engine, method = max(speeds, key=lambda key: speeds[key])
+    name = NAMES.get(engine, engine)
+    what = "a plain one" if method == "plain" else f"{method} in {name}"
+    where = f" ({name}, {speeds[engine, method]:.0f} tokens/s)" if method == "plain" else ""
+    return f"**The fastest row at batch {batch} is {what}{where}**"
 
 
 def cell(row: dict, batch: str) -> str:
-    """Return the speed of plain decoding or a method's speedup at one batch size, as text."""
+    """Return the speed at one batch size as text, after the speedup if the row is drafted."""
     speed = row["tokens_per_second"]["processor"]
     if batch not in speed:
         return "refused"
@@ -73,7 +86,8 @@ def cell(row: dict, batch: str) -> str:
         return f"{speed[batch]:.0f} tokens/s"
     low, high = row["speedup"][batch]["interval"]
     text = f"{row['speedup'][batch]['value']:.2f}× [{low:.2f}, {high:.2f}]"
-    return f"{text} tie" if low <= 1 <= high else text
+    tie = " tie" if low <= 1 <= high else ""
+    return f"{text}{tie}, {speed[batch]:.0f} tokens/s"
 
 
 def number(value: float | None) -> str:
@@ -81,14 +95,19 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def switches(data: dict) -> Markdown:
+def switches(data: dict, fold: str = "") -> Markdown:
     """Return the settings with which each engine ran."""
     rows = [
         [NAMES.get(engine, engine), method, f"`{text}`"]
         for engine, methods in data["switches"].items()
         for method, text in methods.items()
     ]
-    return table(["engine", "method", "settings"], rows)
+    caption = (
+        "vLLM ran eagerly, without compiled graphs (`enforce_eager=True`), in float32 and without a"
+        " prefix cache; transformers with a constant γ, not its own schedule. No engine's own"
+        " default schedule was timed"
+    )
+    return table(["engine", "method", "settings"], rows, caption, fold)
 
 
 def refusals(data: dict) -> Markdown:

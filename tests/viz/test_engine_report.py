@@ -42,8 +42,10 @@ def recording(data):
 def test_the_tables_contain_the_recorded_numbers():
     speeds, settings, refused = (table.data for table in report(recording(DATA)))
     assert (
-        "| vllm | draft_model | 1.50× [1.40, 1.70] | refused | 2.50 | 0.75 | 15 of 16 |" in speeds
+        "| vllm | draft_model | 1.50× [1.40, 1.70], 135 tokens/s | refused | 2.50 | 0.75 |"
+        in speeds
     )
+    assert "The fastest row at batch 1 is draft_model in vllm" in speeds
     assert "| vllm | plain | 90 tokens/s | 200 tokens/s |" in speeds
     assert "load average was at most 7.6 on 2 cores" in speeds and "a command" in speeds
     assert "| vllm | draft_model | `LLM(…)` |" in settings
@@ -68,7 +70,8 @@ def test_heads_and_loads_are_shown_if_measured():
     }
     smollm2, heads, load = (table.data for table in report(recording(data))[3:])
     assert (
-        "SmolLM2, greedy" in smollm2 and "| this library | eagle | 1.50× [1.40, 1.70] |" in smollm2
+        "SmolLM2, greedy" in smollm2
+        and "| this library | eagle | 1.50× [1.40, 1.70], 135 tokens/s |" in smollm2
     )
     assert "| this library | eagle | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
     assert "suffix" not in heads  # it is no head, and has other positions
@@ -78,7 +81,16 @@ def test_heads_and_loads_are_shown_if_measured():
 
 def test_an_interval_around_1_is_a_tie():
     row = DRAFTED | {"speedup": {"1": {"value": 1.1, "interval": [0.9, 1.2]}}}
-    assert cell(row, "1") == "1.10× [0.90, 1.20] tie"
+    assert cell(row, "1") == "1.10× [0.90, 1.20] tie, 135 tokens/s"
+
+
+def test_a_fastest_row_that_is_a_plain_one_is_called_that():
+    data = copy.deepcopy(DATA)
+    data["engines"]["pair"]["llama.cpp"] = {
+        "plain": PLAIN | {"tokens_per_second": {"processor": {"1": 400.0}}}
+    }
+    sentence = "The fastest row at batch 1 is a plain one (node-llama-cpp, 400 tokens/s)"
+    assert sentence in report(recording(data))[0].data
 
 
 @pytest.mark.parametrize("name", recordings.names("engines"))
