@@ -23,7 +23,8 @@ from specdec_lite.simulation.estimate import Network, estimate
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(
-    r"(?:(?P<spread>\d+\.\d+× \[[^\]\n]*\])|(?P<number>[-−]?(?:\d[\d,]*)?\.?\d+)(?P<unit> ?[%×]?)|(?P<word>[\w.-]+))"
+    r"(?:(?P<spread>\d+\.\d+× \[[^\]\n]*\])"
+    r"|(?P<number>[-−]?(?:\d[\d,]*)?\.?\d+)(?P<unit> ?[%×]?)|(?P<word>[\w.-]+))"
     r"(?P<mark><!-- (?:recorded: (?P<name>[\w./-]+)|computed): (?P<expression>.+?) -->)",
     re.DOTALL,
 )

@@ -362,7 +362,9 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
         "tokens_per_second": {name: figures.rate(name) for name in runs},
         "latency": {name: figures.latency(name) for name in runs},
         "runs": {
-            name: [" ".join(packed_run(r.seconds, r.tokens, len(r.steps)) for r in row) for row in each]
+            name: [
+                " ".join(packed_run(r.seconds, r.tokens, len(r.steps)) for r in row) for row in each
+            ]
             for name, each in runs.items()
         },
         **figures.over(bench.others),

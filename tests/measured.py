@@ -29,7 +29,9 @@ MEASURED = re.compile(
     r"|(?<![\w.])\d*\.\d\d+(?!\.?\w)"
 )
 SUPPORTED = re.compile(r"\s*\**†")
-MARK = re.compile(r"(?:\d+\.\d+× \[[^\]\n]*\])?<!-- (?:recorded: |computed: |given ).*?-->", re.DOTALL)
+MARK = re.compile(
+    r"(?:\d+\.\d+× \[[^\]\n]*\])?<!-- (?:recorded: |computed: |given ).*?-->", re.DOTALL
+)
 """Replaced by † in what `prose` returns."""
 CHECKED = re.compile(r"<!-- checked: (\S+) -->")
 SETTING = re.compile(
@@ -101,9 +103,7 @@ def main() -> None:
         for sentence in each:
             new = "" if sentence in OPEN.get(page, ()) else "NEW "
             print(f"{page}: {new}{sentence}")
-    kept = {
-        page: [s for s in each if s in sentences.get(page, ())] for page, each in OPEN.items()
-    }
+    kept = {page: [s for s in each if s in sentences.get(page, ())] for page, each in OPEN.items()}
     kept = {page: each for page, each in kept.items() if each}
     OPEN_FILE.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(sum(map(len, sentences.values())), "sentences without support")

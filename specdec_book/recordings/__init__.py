@@ -65,7 +65,7 @@ class Recording:
             return [each[0] for each in stored if each]
         state = self.data.get("state") or self.data.get("clock", {}).get("state") or {}
         runs = [state] if "start" in state else [*state.values()]
-        ends = [run[end]["load_average"] for run in runs for end in ("start", "end")]
+        ends = [run[end]["load_average"] for run in runs for end in ("start", "end") if end in run]
         return [each[0] for each in ends if each]
 
     @property

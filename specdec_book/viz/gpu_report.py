@@ -193,9 +193,7 @@ def doubts(recording: Recording) -> Markdown:
     lines = [*doubts_of_passes(steps), *doubts_of_rounds(steps["rounds"])]
     lines += doubts_of_synthetic(steps["synthetic"])
     header = ("checked", "recorded", "so")
-    return table(
-        header, lines, fold="What we checked, and what to doubt", source=recording.source
-    )
+    return table(header, lines, fold="What we checked, and what to doubt", source=recording.source)
 
 
 def doubts_of_passes(steps: dict) -> list[tuple[str, str, str]]:

@@ -35,9 +35,9 @@ every_page = pytest.mark.parametrize("page", PAGES)
 def test_marked_numbers_equal_their_recordings(page):
     text = PAGES[page]
     assert faults(text) == []
-    assert len(re.findall("<!-- (?:recorded|computed)", text)) == len(
-        quote.MARKED.findall(text)
-    ), "a mark is malformed"
+    assert len(re.findall("<!-- (?:recorded|computed)", text)) == len(quote.MARKED.findall(text)), (
+        "a mark is malformed"
+    )
 
 
 @every_page
@@ -120,7 +120,7 @@ def test_a_wrong_number_is_found(text, wrong):
 
 
 def test_a_marked_word_equals_its_recording():
-    mark = '<!-- recorded: formats-smollm2/amd-epyc: fastest_format(data) -->'
+    mark = "<!-- recorded: formats-smollm2/amd-epyc: fastest_format(data) -->"
     assert not faults("int4" + mark) and faults("float32" + mark)
 
 
@@ -134,4 +134,7 @@ def test_an_estimate_is_quoted_with_its_interval():
 def test_a_number_keeps_its_digits_and_its_unit():
     marks = {"2.00×": "2.50×", "2": "2", "-1 %": "250 %", ".1": "2.5", "1,000": "2"}
     for old, new in marks.items():
-        assert quote.renew(f"It is {old}<!-- computed: 2.5 -->.") == f"It is {new}<!-- computed: 2.5 -->."
+        assert (
+            quote.renew(f"It is {old}<!-- computed: 2.5 -->.")
+            == f"It is {new}<!-- computed: 2.5 -->."
+        )
