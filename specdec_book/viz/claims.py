@@ -188,7 +188,7 @@ CLAIMS = {
         "Code is easier to draft than prose",
         "post",
         "holds with a condition",
-        "for n-gram counts; copying prefers edits",
+        "for n-gram counts and our greedy draft model; copying prefers edits",
         "[chapter 18](18_predictable_text.ipynb), [recording](../results/model-free-tokens/amd-epyc.json)",
     ),
     23: Claim(

@@ -1,5 +1,7 @@
 """Printed pages: light, unfolded, and as wide as the paper."""
 
+import re
+
 import pytest
 from browsing import CHAPTERS, FIRST_CHAPTER
 
@@ -82,3 +84,14 @@ def test_on_paper_the_scoreboard_names_its_methods(open_page):
     page = open_page(FIRST_CHAPTER, width=800)
     page.emulate_media(media="print")
     page.wait_for_selector("details.sdl-side[open]")
+
+
+@pytest.mark.browser
+@pytest.mark.book
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_the_cheat_sheet_is_one_page(open_page, paper):
+    page = open_page("book/cheat_sheet.html")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    margin = dict.fromkeys(("top", "bottom", "left", "right"), "10mm")
+    pdf = page.pdf(format=paper, margin=margin)
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
