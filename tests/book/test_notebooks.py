@@ -204,9 +204,10 @@ SHOWS = re.compile(
 
 @every_chapter
 def test_a_picture_or_a_question_comes_first(path: Path):
-    """At most 140 words are between the goals and the first thing to look at or to answer."""
+    """At most 140 words are between the head and the first thing to look at or to answer."""
     title, *rest = nbformat.read(path, as_version=4).cells
-    text = FOLD.sub("", title.source.rpartition("\n- ")[2].partition("\n\n")[2])
+    _, has_goals, last = title.source.rpartition("\n- ")
+    text = FOLD.sub("", last.partition("\n\n")[2]) if has_goals else ""
     for cell in rest:
         if cell.cell_type == "markdown":
             before, question, _ = cell.source.partition('<details class="sdl-predict"')
