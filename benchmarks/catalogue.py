@@ -48,6 +48,7 @@ EXPERIMENTS = {
     "online-learning": "online:OnlineLearning",
     "estimator": "estimator:Estimator",
     "next-words": "next_words:NextWords",
+    "answers": "answers:Answers",
     "race": "race:RecordedRace",
     "rounds": "round:Rounds",
 }

@@ -152,6 +152,13 @@ SCHEMAS = {
         ),
         run=fields("gamma", prompt=TEXT, rounds=rows(fields("context draft_cache accepted"), 4)),
     ),
+    "answers": fields(
+        "limit",
+        rule=TEXT,
+        answers=rows(
+            fields("tokens target_passes accepted tested", kind=TEXT, request=TEXT, answer=TEXT), 6
+        ),
+    ),
     "race": fields(
         "race",
         about=TEXT,

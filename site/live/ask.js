@@ -18,6 +18,7 @@ const WAYS = {
 const PLAIN = "plain decoding",
   SPECULATIVE = "speculative decoding";
 const DELETED = ["rejected", "unused"];
+const GAIN = 1.05; // a smaller speedup is explained as a loss
 let panels = 0;
 
 const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
@@ -43,7 +44,7 @@ function menu(id, options) {
 
 /** Returns a lane of text that grows while the worker decodes. */
 function growingLane(title) {
-  const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": title }),
+  const text = make("div", { class: "sdl-text", role: "group", "aria-label": title }),
     time = make("span");
   return {
     node: make("div", { class: "sdl-ask-lane" }, make("p", { class: "sdl-heading" }, title, " ", time), text),
@@ -56,7 +57,7 @@ function growingLane(title) {
         for (const [kind, word] of words)
           if (!DELETED.includes(kind)) text.append(make("span", { class: `sdl-token sdl-${kind}` }, word));
       if (passes.length) time.textContent = `${passes.at(-1).at.toFixed(2)} s`;
-      text.scrollTop = text.scrollHeight;
+      text.scrollTop = text.scrollHeight; // the reader cannot scroll it, so it never takes the page's wheel
     },
   };
 }
@@ -76,16 +77,26 @@ export function sharedRun(hash) {
 }
 
 /** Returns the fragment of an address that carries a run. */
-export function shareFragment({ speedups, perSecond }, device) {
-  const sorted = [...speedups].sort((a, b) => a - b),
-    numbers = [sorted[sorted.length >> 1], sorted[0], sorted.at(-1), perSecond.plain, perSecond.speculative];
+export function shareFragment({ speedup, speedups, perSecond }, device) {
+  const [low, high] = [Math.min(...speedups), Math.max(...speedups)],
+    numbers = [speedup, low, high, perSecond.plain, perSecond.speculative];
   return `#ask-run=${encodeURIComponent([...numbers.map((x) => x.toFixed(2)), device].join("~"))}`;
 }
 
-/** Returns the headline of a result and the sentence below it. */
-export function summary({ speedups, perSecond, same, stats, costs, temperature, ...how }) {
-  const sorted = [...speedups].sort((a, b) => a - b),
-    speedup = sorted[sorted.length >> 1];
+/** Returns a speedup in words. */
+const comparison = (speedup) =>
+  speedup >= 1 ? `${ratio(speedup)} as fast` : `${Math.round(100 * (1 - speedup))} % slower`;
+
+/** Returns what a reader learns from a result: how often the guesses were right, and what follows. */
+export function lesson({ speedup, stats: { accepted, tested } }) {
+  if (!tested) return "No guess promised a gain on this device, so every pass was plain.";
+  const share = `${accepted} of ${tested} guesses that were checked were right (${Math.round((100 * accepted) / tested)} %)`;
+  if (speedup >= GAIN) return `${share}, so one pass often wrote more than one token.`;
+  return `${share}, so there was little to gain here. Guesses are right more often where the answer repeats its request.`;
+}
+
+/** Returns the headline of a result and the sentence below it. The headline is the ratio of the two speeds shown. */
+export function summary({ speedup, speedups, perSecond, same, stats, costs, temperature, ...how }) {
   const text = temperature
     ? "both texts are draws from the same distribution"
     : same
@@ -93,9 +104,9 @@ export function summary({ speedups, perSecond, same, stats, costs, temperature, 
       : "the texts differ ✗";
   const times = costs.target.map((time) => (time / costs.target[0]).toFixed(2));
   return [
-    `${ratio(speedup)} ${speedup >= 1 ? "as fast" : "as fast, so slower"} · ${text}`,
-    `The ${speedups.length} turns gave ${ratio(sorted[0])} to ${ratio(sorted.at(-1))}: ` +
-      `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them. ` +
+    `${comparison(speedup)} · ${text}`,
+    `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them, ` +
+      `both the median of ${speedups.length} turns; the turns gave ${ratio(Math.min(...speedups))} to ${ratio(Math.max(...speedups))}. ` +
       `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
       `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}. ` +
       computedBy(how),
@@ -147,14 +158,25 @@ function layout(id, { smollm2, questions }) {
     ]),
     way: menu(`${id}-way`, WAYS),
     temperature: menu(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
-    headline: make("strong", { class: "sdl-race-headline" }),
+    headline: make("strong", { class: "sdl-ask-headline" }),
+    lesson: make("p", { class: "sdl-ask-lesson" }),
+    gains: make("button", { type: "button", class: "sdl-button", hidden: true }, "Try a request that gains"),
     details: make("p", { class: "sdl-ask-details" }),
     share: make("button", { type: "button", class: "sdl-share" }, "copy a link to this result"),
     replay: make("div"),
     shared: make("p", { class: "sdl-ask-shared", hidden: true }),
   };
   view.growing = make("div", { hidden: true }, view.lanes.plain.node, view.lanes.speculative.node);
-  view.result = make("div", { hidden: true }, view.headline, view.details, view.share);
+  view.result = make(
+    "div",
+    { hidden: true },
+    view.headline,
+    view.lesson,
+    view.gains,
+    view.replay,
+    make("details", {}, make("summary", {}, "What was measured"), view.details),
+    view.share,
+  );
   view.root = make(
     "section",
     { class: "sdl sdl-ask sdl-fates", "aria-label": "Ask SmolLM2 in this page" },
@@ -170,7 +192,6 @@ function layout(id, { smollm2, questions }) {
     view.status,
     view.growing,
     view.result,
-    view.replay,
     make(
       "details",
       {},
@@ -243,7 +264,8 @@ async function showReplay(view, result, question) {
   globalThis.sdlMount(mountPoint);
 }
 
-function mount(el, parts) {
+/** Mounts the panel. asked: a question that is raced at once, or "". */
+function mount(el, parts, asked) {
   const view = layout(`sdl-ask-${++panels}`, parts),
     engine = machine(parts);
   const say = (text, bad = false) => {
@@ -253,6 +275,7 @@ function mount(el, parts) {
   const useKind = () => {
     view.question.value = parts.questions[Number(view.kind.value)].text;
   };
+  const gaining = parts.questions.findIndex(({ gains }) => gains);
   let last = null;
 
   async function go() {
@@ -286,6 +309,8 @@ function mount(el, parts) {
         else say(`Timed turn ${message.turn} of ${message.of}: plain and speculative decoding alternate.`);
       });
       [view.headline.textContent, view.details.textContent] = summary(last);
+      view.lesson.textContent = lesson(last);
+      view.gains.hidden = last.speedup >= GAIN || gaining === Number(view.kind.value);
       view.growing.hidden = true;
       view.result.hidden = false;
       await showReplay(view, last, question);
@@ -304,6 +329,11 @@ function mount(el, parts) {
   view.run.addEventListener("click", () => view.run.getAttribute("aria-disabled") || go());
   view.cancel.addEventListener("click", () => engine.cancel());
   view.kind.addEventListener("change", useKind);
+  view.gains.addEventListener("click", () => {
+    view.kind.value = gaining;
+    useKind();
+    go();
+  });
   view.share.addEventListener("click", async () => {
     const address = location.href.replace(/#.*/, "") + shareFragment(last, device());
     history.replaceState(null, "", address);
@@ -311,6 +341,10 @@ function mount(el, parts) {
     view.share.textContent = "the address of this page now carries the result";
   });
   useKind();
+  if (asked) {
+    view.question.value = asked;
+    go();
+  }
   const shared = sharedRun(location.hash);
   if (shared) {
     view.shared.hidden = false;
@@ -340,10 +374,33 @@ const note = (el, text, ...more) =>
     ),
   );
 
+/** Shows one field and its button; nothing is loaded before the reader presses it. */
+function closed(el, question, onAsk) {
+  const id = `sdl-ask-field-${++panels}`,
+    input = make("textarea", { id, rows: 1, autocomplete: "off", maxlength: 2000 });
+  const button = make("button", { type: "button", class: "sdl-button sdl-ask-run" }, icon(), " Race it here");
+  input.value = question;
+  button.addEventListener("click", () => onAsk(input.value));
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey) return;
+    event.preventDefault();
+    onAsk(input.value);
+  });
+  el.replaceChildren(
+    make(
+      "section",
+      { class: "sdl sdl-ask sdl-ask-closed", "aria-label": "Race your own question" },
+      make("label", { for: id }, make("strong", {}, "Race your own question")),
+      make("div", { class: "sdl-ask-field" }, input, button),
+      make("small", {}, "SmolLM2 loads into this page (101 MB). Nothing leaves your machine."),
+    ),
+  );
+}
+
 /** Mounts the panel after the engine has loaded, without weights. */
-function render({ el }) {
+function render({ model, el }) {
   let unmount = () => {};
-  async function begin() {
+  async function begin(asked = "") {
     el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
     try {
       const parts = await loadEngine(base());
@@ -357,15 +414,16 @@ function render({ el }) {
           el,
           "This downloaded copy has no weights of SmolLM2 (100 MB), so that it stays small. The published book has them, and so has the larger copy that `make zip` writes. The small pair runs here.",
         );
-      unmount = mount(el, parts);
+      unmount = mount(el, parts, asked);
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
-      again.addEventListener("click", begin);
+      again.addEventListener("click", () => begin(asked));
       note(el, error.message, again);
     }
     return undefined;
   }
-  begin();
+  if (model.get("question")) closed(el, model.get("question"), begin);
+  else begin();
   return () => unmount();
 }
 

@@ -9,7 +9,8 @@ const ANSWER = 128; // tokens of an answer, at most
 const TURNS = 3; // timed turns of each lane
 const WARM_UP = 8; // tokens of each lane before the clock starts
 const WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8]; // tokens of the passes that are timed
-const PASS_TURNS = 3;
+const PASS_TURNS = 5;
+const MORE_TURNS = 4; // further turns, while a pass over more tokens seems to cost less
 const REPORT_EVERY = 80; // milliseconds between two messages with decoded text
 const MAX_DRAFT = 7;
 const TRIAL_TIME = 1000; // milliseconds for the choice between threads and the graphics processor
@@ -98,24 +99,31 @@ export async function tryWays(engine, ids) {
   if (Object.keys(engine.ways).length > 1) engine.trial ??= await timeWays(engine, ids);
 }
 
+/** Returns times that never fall from one width to the next: a pass over more tokens cannot cost less. */
+export function nonDecreasing(times) {
+  return times.map((_, i) => Math.max(...times.slice(0, i + 1)));
+}
+
 /** Returns the milliseconds of a target pass for each width, and of a draft pass of the head inside the loop. The
- *  widths alternate, so that a device that slows down affects them all. */
+ *  widths alternate, so that a device that slows down affects them all. Times that cannot be are measured again. */
 export async function passCosts({ target, drafters }, ids) {
   const warm = { gamma: 3, temperature: 0, wanted: 16, rng: seeded(1), clock },
     steps = [];
   for await (const step of awaited(decode(target, drafters.head, ids, warm))) steps.push(step);
   const { drafting, draftPasses } = count(steps);
   const times = WIDTHS.map(() => []),
-    length = target.length;
+    length = target.length,
+    medians = () => times.map((each) => middle(each.slice(1))), // the first turn warms up
+    isDone = () => medians().every((time, i, all) => !i || time >= all[i - 1]);
   target.onStates = null;
-  for (let turn = 0; turn <= PASS_TURNS; turn++)
+  for (let turn = 0; turn <= PASS_TURNS || (turn <= PASS_TURNS + MORE_TURNS && !isDone()); turn++)
     for (const [i, width] of WIDTHS.entries()) {
       const start = clock();
       await target.forward(Array.from({ length: width }, (_, j) => ids[j % ids.length]));
       target.length = length;
       times[i].push(clock() - start);
     }
-  return { target: times.map((each) => middle(each.slice(1))), draft: drafting / draftPasses };
+  return { target: nonDecreasing(medians()), draft: drafting / draftPasses };
 }
 
 /** Returns the drafter of a run. gamma: the draft length, 0 to choose it, and the source, in every round. */
@@ -153,7 +161,7 @@ export async function race(engine, { question, drafter, gamma, temperature, seed
   await tryWays(engine, ids);
   computeWith(engine, way === "fastest" ? fastestWay(engine) : way);
   const { target, stop } = engine;
-  engine.costs = engine.costsByWay[engine.way] ??= await passCosts(engine, ids);
+  engine.costs = await passCosts(engine, ids); // in every race, because one wrong time must not last
   const source = drafterOf(engine, drafter, gamma);
   const once = (lane, wanted) =>
     awaited(
@@ -193,6 +201,7 @@ export async function race(engine, { question, drafter, gamma, temperature, seed
   const emitted = (steps) => JSON.stringify(steps.flatMap((step) => step.emitted));
   return {
     lanes: { plain: lane(typical("plain"), engine), speculative: lane(typical("speculative"), engine) },
+    speedup: middle(plain) / middle(speculative),
     speedups: plain.map((time, i) => time / speculative[i]),
     perSecond: { plain: 1000 / middle(plain), speculative: 1000 / middle(speculative) },
     same: emitted(runs.plain[0]) === emitted(runs.speculative[0]),

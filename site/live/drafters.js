@@ -144,7 +144,10 @@ export class HeadDrafter {
 
 const MEMORY = 0.9; // weight of the past in the counts of accepted and tested tokens
 const PRIOR = { lookup: [3, 4], head: [2, 4] }; // accepted and tested tokens before the first round
-const TRIAL = 8; // rounds without a draft before one draft of one token is tried
+const RETURN = 0.1; // share by which a round without a draft moves the counts back to those before the first round
+const TRIAL = 8; // rounds without a draft before one draft of one token is tried, if a kept one would pay
+const CREDIT = 1; // plain passes that drafting may lose from the start …
+const LOSS = 0.02; // … and for each emitted token
 
 /** Returns the predicted speedup of a draft length: expected tokens ÷ cost of a round in plain passes. passes[k − 1]:
  *  time of a target pass over k tokens; draft: time of a draft pass. Source: Leviathan et al. 2023, theorem 3.8, with
@@ -156,17 +159,35 @@ export function predictedSpeedup(gamma, alpha, { passes, draft }) {
 }
 
 /** Drafts with the source and the length that promise the largest speedup, from the costs measured on this device and
- *  the acceptance of recent rounds. Where no draft promises a gain, the round is plain. */
+ *  the acceptance of recent rounds. Where no draft promises a gain, the round is plain. Rejections are forgotten, so
+ *  that drafting starts again, and what it may lose in total is bounded. */
 export class ChosenDrafter {
   /** sources: drafters; those that find nothing to propose are skipped. */
   constructor(...sources) {
-    Object.assign(this, { sources, costs: null, counts: new Map(), used: null, plain: 0 });
+    Object.assign(this, { sources, costs: null, counts: new Map(), used: null, plain: 0, emitted: 0, cost: 0 });
+    this.roundCost = 1;
   }
 
   begin(target) {
     this.counts = new Map(this.sources.map((source) => [source, [...PRIOR[source.name]]]));
-    this.plain = 0;
+    Object.assign(this, { plain: 0, emitted: 0, cost: 0 });
     for (const source of this.sources) source.begin(target);
+  }
+
+  #costsOf(source) {
+    return { passes: this.costs.target, draft: source.find ? 0 : this.costs.draft };
+  }
+
+  /** Returns what a round costs, in plain passes. */
+  #cost(source, gamma) {
+    const { passes, draft } = this.#costsOf(source);
+    return (passes[gamma] + gamma * draft) / passes[0];
+  }
+
+  /** Returns whether a round may be lost: it emits at least one token. */
+  #isAffordable(source, gamma) {
+    const loss = this.cost + this.#cost(source, gamma) - (this.emitted + 1);
+    return loss <= CREDIT + LOSS * this.emitted;
   }
 
   /** Returns the best source and length: {source, gamma, speedup}. */
@@ -174,13 +195,14 @@ export class ChosenDrafter {
     let best = { source: null, gamma: 0, speedup: 1 };
     for (const source of this.sources) {
       if (source.find && !source.find(tokens, 1).length) continue;
-      const [accepted, tested] = this.counts.get(source),
-        costs = { passes: this.costs.target, draft: source.find ? 0 : this.costs.draft };
-      for (let gamma = 1; gamma <= longest; gamma++) {
-        const speedup = predictedSpeedup(gamma, accepted / tested, costs);
+      const [accepted, tested] = this.counts.get(source);
+      for (let gamma = 1; gamma <= longest && this.#isAffordable(source, gamma); gamma++) {
+        const speedup = predictedSpeedup(gamma, accepted / tested, this.#costsOf(source));
         if (speedup > best.speedup) best = { source, gamma, speedup };
       }
-      if (!best.source && this.plain >= TRIAL && longest) best = { source, gamma: 1, speedup: 0 };
+      const isTrial = this.plain >= TRIAL && longest && this.#isAffordable(source, 1);
+      if (!best.source && isTrial && predictedSpeedup(1, 1, this.#costsOf(source)) > 1)
+        best = { source, gamma: 1, speedup: 0 };
     }
     return best;
   }
@@ -189,11 +211,21 @@ export class ChosenDrafter {
     const plan = this.#plan(tokens, gamma);
     this.used = plan.source;
     this.plain = plan.source ? 0 : this.plain + 1;
-    return plan.source ? plan.source.propose(tokens, plan.gamma, temperature, rng) : NO_DRAFT;
+    const proposal = plan.source ? plan.source.propose(tokens, plan.gamma, temperature, rng) : NO_DRAFT;
+    this.roundCost = plan.source ? this.#cost(plan.source, proposal.drafted.length) : 1;
+    return proposal;
   }
 
   observe({ accepted, kind }) {
-    if (!this.used) return;
+    this.emitted += accepted + 1;
+    this.cost += this.roundCost;
+    if (!this.used) {
+      for (const [source, counts] of this.counts)
+        PRIOR[source.name].forEach((prior, i) => {
+          counts[i] += RETURN * (prior - counts[i]);
+        });
+      return;
+    }
     const counts = this.counts.get(this.used);
     counts[0] = MEMORY * counts[0] + accepted;
     counts[1] = MEMORY * counts[1] + accepted + (kind === "recovered" ? 1 : 0);

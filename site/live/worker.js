@@ -77,7 +77,6 @@ export async function buildSmollm2({
     tokenizer: new Tokenizer(manifest.tokenizer),
     chat: manifest.chat,
     stop: manifest.stop,
-    costsByWay: {},
     capacity,
   };
 }

@@ -48,6 +48,41 @@
     drawn.forEach((svg) => svg.removeAttribute("viewBox"));
   });
 
+  // One switch for all folded code of a page, which this browser remembers.
+  const folds = [...document.querySelectorAll("article .cell details.hide.above-input")];
+  const bar = document.querySelector(".article-header-buttons");
+  if (folds.length && bar) {
+    const store = (value) => {
+      try {
+        if (value !== undefined) localStorage.setItem("sdl-code", value);
+        return localStorage.getItem("sdl-code") === "true";
+      } catch {
+        return value ?? false; // storage is off
+      }
+    };
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "sdl-code-switch" });
+    const show = (isOn) => {
+      button.ariaPressed = String(isOn);
+      button.textContent = isOn ? "Hide code" : "Show code";
+      folds.forEach((fold) => {
+        fold.open = isOn;
+      });
+    };
+    button.addEventListener("click", () => show(store(button.ariaPressed !== "true")));
+    bar.prepend(button);
+    show(store());
+  }
+
+  // The sidebar keeps its scroll position between pages; the current page must be visible in it.
+  addEventListener("load", () => {
+    const sidebar = document.querySelector(".bd-sidebar-primary");
+    const entry = sidebar?.querySelector("nav a.current, nav .current > a");
+    if (!entry) return;
+    const [own, all] = [entry.getBoundingClientRect(), sidebar.getBoundingClientRect()];
+    if (own.top < all.top || own.bottom > Math.min(all.bottom, innerHeight))
+      sidebar.scrollTop += own.top - all.top - all.height / 3;
+  });
+
   // Side notes are open in the margin and on paper; elsewhere they are folded.
   const margin = matchMedia("(min-width: 1200px), print");
   const openNotes = () =>
@@ -81,17 +116,60 @@
     };
   });
 
-  // An excerpt begins and ends with a whole word.
+  // An excerpt is the sentence with the query, or the place where most of its words are.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;
-    const makeSummary = Search.makeSearchSummary;
-    Search.makeSearchSummary = (...query) => {
-      const quote = makeSummary(...query);
-      if (quote)
-        quote.textContent = quote.textContent.replace(/^\.\.\.\S*\s/, "… ").replace(/\s\S*\.\.\.$/, " …");
+    const LENGTH = 260;
+    Search.makeSearchSummary = (page, words, anchor) => {
+      const text = Search.htmlToText(page, anchor).replace(/\s+/g, " ").trim();
+      if (!text) return null;
+      const low = text.toLowerCase();
+      const query = document.querySelector("main form.bd-search input")?.value.trim().toLowerCase() ?? "";
+      const near = (at) => [...words].filter((word) => low.slice(at, at + LENGTH).includes(word)).length;
+      const places = [...words].flatMap((word) => low.split(word).slice(0, -1).map((_, i, parts) =>
+        parts.slice(0, i + 1).reduce((sum, part) => sum + part.length, i * word.length)));
+      const best = places.reduce((most, at) => (near(at) > near(most) ? at : most), places[0] ?? 0);
+      const at = query && low.includes(query) ? low.indexOf(query) : best;
+      const sentence = Math.max(...[". ", "? ", "! ", ": "].map((mark) => text.lastIndexOf(mark, at - 1))) + 2;
+      const from = at - sentence < 160 ? (sentence > 1 ? sentence : 0) : text.indexOf(" ", at - 100) + 1;
+      const quote = document.createElement("p");
+      quote.className = "context";
+      quote.textContent = `${text.slice(from, from + LENGTH).replace(/\s\S*$/, "")} …`;
       return quote;
     };
   });
+
+  // Above the results: what the glossary says, and the page to begin with.
+  const BEGIN = [
+    [/\b(worth|pays?|profit|gain)\b/i, "notebooks/19_will_it_pay"],
+    [/\b(vllm|sglang|tensorrt|llama\.cpp|serv(e|ing|er))\b/i, "book/serve"],
+    [/\b(acceptance|alpha|speedup|faster)\b/i, "notebooks/07_how_fast"],
+    [/\b(lossless|exact|same text)\b/i, "notebooks/06_why_lossless"],
+  ];
+  async function answerOf(query, box) {
+    const root = document.documentElement.dataset.content_root;
+    const line = (href, name, text) => {
+      const link = Object.assign(document.createElement("a"), { href, textContent: name });
+      const node = document.createElement("p");
+      node.append(link, text);
+      return node;
+    };
+    const lines = [];
+    const first = BEGIN.find(([words]) => words.test(query))?.[1];
+    const index = first ? Search._index.docnames.indexOf(first) : -1;
+    if (index >= 0) lines.push(line(`${root}${first}.html`, Search._index.titles[index], ": begin here."));
+    const glossary = await fetch(`${root}book/glossary.html`).then((page) => page.text(), () => "");
+    const terms = [...new DOMParser().parseFromString(glossary, "text/html").querySelectorAll("article dt[id]")];
+    const name = (term) => term.firstChild.textContent.trim().toLowerCase();
+    const term = terms.find((each) => name(each) === query.toLowerCase().replace(/s$/, "")) ??
+      terms.find((each) => name(each) === query.toLowerCase());
+    const entry = term?.nextElementSibling;
+    if (entry) {
+      entry.querySelectorAll(".math[data-plain]").forEach((formula) => formula.replaceWith(formula.dataset.plain));
+      lines.unshift(line(`${root}book/glossary.html#${term.id}`, name(term), `: ${entry.textContent.trim()}`));
+    }
+    if (box.dataset.query === query) box.replaceChildren(...lines);
+  }
 
   // Search results appear while the reader types, and the query is written into the address.
   addEventListener("DOMContentLoaded", () => {
@@ -99,13 +177,21 @@
     const results = document.getElementById("search-results");
     if (typeof Search === "undefined" || !field || !results) return;
     let [timer, listed] = [0, []];
+    const answer = Object.assign(document.createElement("div"), { className: "sdl-answer" });
+    answer.setAttribute("aria-live", "polite");
+    results.before(answer);
     const find = Search._performSearch;
-    Search._performSearch = (...query) => (listed = find(...query));
+    Search._performSearch = (...query) => {
+      answer.dataset.query = field.value.trim();
+      answerOf(answer.dataset.query, answer);
+      return (listed = find(...query));
+    };
     const search = () => {
       const query = field.value.trim();
       if (query.length === 1) return;
       listed.length = 0; // stops the listing of the previous search
       results.replaceChildren();
+      answer.replaceChildren();
       if (location.protocol !== "file:")
         history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname);
       if (query) Search.performSearch(query);

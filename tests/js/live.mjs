@@ -7,7 +7,8 @@ import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
-import { computeWith, drafterOf, fastestWay, promptIds, tryWays } from "../../site/live/asked.js";
+import { lesson, summary } from "../../site/live/ask.js";
+import { computeWith, drafterOf, fastestWay, nonDecreasing, promptIds, tryWays } from "../../site/live/asked.js";
 import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
 
@@ -198,15 +199,17 @@ const jobs = {
       const chosen = new ChosenDrafter(source);
       chosen.costs = costs;
       chosen.begin();
-      for (let round = 0; round < r.rounds; round++) {
+      for (const most of r.accepted[i]) {
         const before = lengths.length;
         chosen.propose([1, 2, 3], 5);
         if (lengths.length === before) lengths.push(0);
-        const accepted = Math.min(r.accepted[i], lengths.at(-1));
+        const accepted = Math.min(most, lengths.at(-1));
         chosen.observe({ accepted, kind: accepted < lengths.at(-1) ? "recovered" : "bonus" });
       }
       return { lengths };
     }),
+  nonDecreasing: (r) => nonDecreasing(r.times),
+  headline: (r) => [summary(r.result)[0], lesson(r.result)],
   encode(r) {
     const tokenizer = new Tokenizer(JSON.parse(readFileSync(`${r.folder}/manifest.json`, "utf8")).tokenizer);
     return r.texts.map((text) => {

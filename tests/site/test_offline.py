@@ -13,6 +13,7 @@ from mounting import settle
 from specdec_site import archive
 
 ARCHIVE = "specdec-lite-book"
+ROUTES = "book/routes.html"
 
 
 @pytest.fixture(scope="session")
@@ -85,10 +86,10 @@ def test_the_archive_is_complete_and_does_not_contain_itself(book: Path, unpacke
         <= {f"{ARCHIVE}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak"}
         and names <= built
     )
-    offer = parsed(book / START).select_one(".sdl-download")
+    offer = parsed(book / ROUTES).select_one(".sdl-download")
     assert offer.a["href"] == f"../{ARCHIVE}.zip"
     assert f"{(book / f'{ARCHIVE}.zip').stat().st_size / 1e6:.1f} MB" in offer.get_text()
-    inside = parsed(unpacked / START).select_one(".sdl-download")
+    inside = parsed(unpacked / ROUTES).select_one(".sdl-download")
     assert inside.a is None and "downloaded copy" in inside.get_text()
 
 

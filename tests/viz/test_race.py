@@ -7,7 +7,7 @@ import traitlets
 from browsing import accessibility_faults
 from javascript import evaluate
 from letters import Letters, tiny
-from mounting import outside_the_frame, says
+from mounting import says
 
 from specdec_book import recordings
 from specdec_book.viz import Race
@@ -44,12 +44,21 @@ def test_both_lanes_write_the_text_of_generate(race):
     assert len(race["speedups"]) == 3 and formula("isSame", race)
 
 
-def test_another_text_is_not_called_identical(race):
+def test_another_text_is_not_called_the_same(race):
     other = json.loads(json.dumps(race))
     other["lanes"]["speculative"][-1]["words"][-1][1] = "?"
     assert not formula("isSame", other)
-    assert "identical" in formula("result", race)[0]
-    assert "identical" not in formula("result", other)[0]
+    assert "the same text, word for word" in formula("result", race)[0]
+    assert "differ" in formula("result", other)[0]
+
+
+def test_the_verdict_says_who_waits(race):
+    plain, fast = (formula("seconds", race["lanes"][name]) for name in ("plain", "speculative"))
+    first, last = sorted((plain, fast))
+    name = "Speculative" if fast < plain else "Plain"
+    assert "waits" not in formula("standing", race, 0)
+    assert formula("standing", race, (first + last) / 2).startswith(name)
+    assert "Comparing" in formula("standing", race, last)
 
 
 def test_a_slower_race_is_called_slower(race):
@@ -93,32 +102,77 @@ def test_the_books_races_write_equal_texts():
     assert widget._repr_mimebundle_()[0][MIME]["module"] == "race"
 
 
+COUNTS = """() => [...document.querySelectorAll(".sdl-race-lane")].map((lane) =>
+  [lane.querySelector(".sdl-race-count strong").textContent, lane.querySelectorAll(".sdl-race-on").length]
+    .map(Number))"""
+LINES = """() => [...document.querySelectorAll(".sdl-race-text")].map((text) => {
+  const own = text.getBoundingClientRect();
+  return [...text.children].map((word) => Math.round(word.getBoundingClientRect().top - own.top));
+})"""
+"""Distance of each word from the top of its lane."""
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme, most", [(1366, "light", 640), (390, "dark", 800)])
-def test_used_by_keyboard_and_mouse(mounted, width, theme, most):
+@pytest.mark.parametrize("width, theme", [(1366, "light"), (390, "dark")])
+def test_both_lanes_hold_the_whole_text_with_the_same_lines(mounted, width, theme):
     page = mounted(Race.load(), width, theme)
-    says(page, ".sdl-race-headline", "identical")
-    height = page.locator(".sdl-race .sdl-frame").bounding_box()["height"]
-    assert height <= most
-    page.get_by_role("button", name="Race").press("Enter")
-    page.get_by_role("button", name="Show the end").click()
-    says(page, ".sdl-race-headline", "identical")
-    page.get_by_role("button", name="slow motion").click()
-    assert page.evaluate("model.get('slow')") is True
-    page.get_by_role("combobox").select_option("2")
-    says(page, ".sdl-race-request", Race.load().races[2]["request"][:30])
-    assert page.locator(".sdl-race .sdl-frame").bounding_box()["height"] == pytest.approx(
-        height, abs=2
-    )
-    assert outside_the_frame(page, {"race": 3}) == []
+    for index, race in enumerate(Race.load().races):
+        page.get_by_role("combobox").select_option(str(index))
+        says(page, ".sdl-race-request", race["request"][:30])
+        plain, speculative = page.evaluate(LINES)
+        assert plain == speculative and len(plain) == formula("tokens", race["lanes"]["plain"])
+        assert [count for count, _ in page.evaluate(COUNTS)] == [len(plain)] * 2
+        inner = "box => getComputedStyle(box).overflowY === 'visible'"
+        assert all(box.evaluate(inner) for box in page.locator(".sdl-race-text").all())
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
 
 
 @pytest.mark.browser
-def test_starts_by_itself_unless_motion_is_reduced(mounted):
-    page = mounted(Race.load(autoplay=True))
-    says(page, ".sdl-row button", "Show the end")
-    calm = mounted(Race.load(autoplay=True), reduced_motion="reduce")
-    says(calm, ".sdl-race-headline", "identical")
-    assert calm.get_by_role("button", name="slow motion").count() == 0
+def test_used_by_keyboard_and_mouse(mounted):
+    page = mounted(Race.load())
+    says(page, ".sdl-race-verdict", "the same text")
+    page.get_by_role("button", name="Race again").press("Enter")
+    page.get_by_role("button", name="Show the end").click()
+    says(page, ".sdl-race-verdict", "the same text")
+    page.get_by_role("button", name="slow motion").click()
+    assert page.evaluate("model.get('slow')") is True
+
+
+@pytest.mark.browser
+def test_the_quicker_lane_is_never_behind_and_the_words_are_compared(mounted):
+    """It starts by itself; nothing moves while the texts fill; at the end a band marks equal words."""
+    race = Race.load(autoplay=True)
+    page = mounted(race, 1366)
+    page.clock.install()
+    page.clock.pause_at(60_000)
+    page.get_by_role("button", name="Show the end").click()
+    lines = page.evaluate(LINES)
+    page.get_by_role("button", name="Race again").click()
+    lanes = race.races[race.race]["lanes"]
+    ends = [formula("seconds", lanes[name]) for name in ("plain", "speculative")]
+    seen = []
+    for _ in range(int(max(ends) * 10) + 2):
+        page.clock.run_for(100)
+        (plain, filled), (speculative, _) = page.evaluate(COUNTS)
+        assert plain == filled <= speculative and page.evaluate(LINES) == lines
+        seen.append(page.locator(".sdl-race-verdict").inner_text())
+    assert any("waits" in words for words in seen) and "Comparing" in seen[-1]
+    page.clock.run_for(400)
+    assert page.locator(".sdl-race-equal").count() > 2
+    page.clock.run_for(1500)
+    assert page.locator(".sdl-race-equal").count() == 0
+    says(page, ".sdl-race-verdict", "word for word")
+
+
+@pytest.mark.browser
+def test_with_reduced_motion_every_press_is_one_pass(mounted):
+    page = mounted(Race.load(autoplay=True), reduced_motion="reduce")
+    says(page, ".sdl-race-verdict", "the same text")
+    assert page.get_by_role("button", name="slow motion").count() == 0
+    step = page.get_by_role("button", name="Next pass")
+    counts = []
+    for _ in range(4):
+        step.click()
+        counts.append([count for count, _ in page.evaluate(COUNTS)])
+    assert counts == sorted(counts) and len({*map(tuple, counts)}) == 4 and counts[-1] > [0, 0]

@@ -1,18 +1,14 @@
-// A race: two lanes write the same text on one clock. Every pass appears at its recorded time.
+// A race: two lanes fill the same text on one clock. Every pass appears at its recorded time.
 
 const DEFAULTS = { races: [], about: "", race: 0, slow: false, autoplay: false };
 const LANES = [
-  ["plain", "plain decoding"],
-  ["speculative", "speculative decoding"],
-];
-const LEGEND = [
-  ["accepted", "accepted"],
-  ["rejected", "rejected"],
-  ["recovered", "recovered"],
-  ["bonus", "bonus"],
+  ["plain", "Plain decoding"],
+  ["speculative", "Speculative decoding"],
 ];
 const SLOWNESS = 4;
-const TALLEST = 36; // px of the bar of the pass with the most tokens
+const SWEEP = 1.2; // seconds of the comparison after the race
+const BAND = 0.08; // share of the text that the comparison marks at a time
+const LONGEST_FRAME = 0.25; // seconds; a hidden tab stands still
 
 const formulas = {
   emitted: ({ words }) => words.filter(([kind]) => !DELETED.includes(kind)),
@@ -24,26 +20,37 @@ const formulas = {
   speedup: ({ lanes }) => formulas.seconds(lanes.plain) / formulas.seconds(lanes.speculative),
   isSame: ({ lanes }) => formulas.textOf(lanes.plain) === formulas.textOf(lanes.speculative),
   geometricMean: (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length),
+  // The words that stay, in order: [[kind, text, index of the pass], …].
+  wordsOf: (lane) => lane.flatMap((pass, i) => formulas.emitted(pass).map(([kind, text]) => [kind, text, i])),
   // The slowest and the quickest turn.
   range: ({ speedups }) => [Math.min(...speedups), Math.max(...speedups)],
 };
 
 const ratio = (x) => `${x.toFixed(2)}×`;
 const clock = (seconds) => `${seconds.toFixed(2)} s`;
-const faster = (x) => (x >= 1 ? `${ratio(x)} as fast` : `${ratio(x)} as fast: slower`);
+const faster = (x) => (x >= 1 ? `${ratio(x)} as fast` : `${Math.round(100 * (1 - x))} % slower`);
 
-// What a finished race shows: [headline, details].
+// What a finished race shows: [verdict, details].
 function result(race) {
   const { plain, speculative } = race.lanes;
   const [low, high] = formulas.range(race).map(ratio);
   const count = race.speedups.length;
-  const same = formulas.isSame(race) ? "identical ✓" : "the texts differ by rounding ✗";
+  const same = formulas.isSame(race) ? "the same text, word for word ✓" : "the texts differ by rounding ✗";
   return [
     `${faster(formulas.speedup(race))}, ${same}`,
     `${formulas.tokens(plain)} tokens: ${plain.length} passes of the target in ${clock(formulas.seconds(plain))}, or ` +
       `${speculative.length} passes and their drafts in ${clock(formulas.seconds(speculative))}. ` +
       (count > 1 ? `The ${count} timed turns gave ${low} to ${high}.` : "It was timed once."),
   ];
+}
+
+// What the verdict says at a time, before the race has finished.
+function standing(race, time) {
+  const [plain, speculative] = LANES.map(([name]) => formulas.seconds(race.lanes[name]));
+  if (time >= Math.max(plain, speculative)) return `${faster(formulas.speedup(race))}. Comparing the words …`;
+  if (time >= speculative) return "Speculative decoding has finished and waits.";
+  if (time >= plain) return "Plain decoding has finished and waits.";
+  return "The same model answers twice, at recorded speed.";
 }
 
 // The honest range over all texts.
@@ -58,76 +65,117 @@ function overall(races) {
   );
 }
 
-// A lane of the picture: its title with a stopwatch, its text, and one bar per pass.
+// A lane: its title with passes and time, its count, and its whole text in gray.
 function laneOf(name, title) {
-  const watch = make("span", { class: "sdl-race-watch" });
-  const inner = make("div");
-  const about = { tabindex: 0, role: "region", "aria-label": `Text of ${title}` };
-  const box = make("div", { class: "sdl-text", ...about }, inner);
-  const svg = make("svg", { role: "img", class: "sdl-race-passes" });
-  const legend = LEGEND.map(([kind, words]) => tokenNode(kind, words));
+  const watch = make("small", { class: "sdl-race-watch" });
+  const count = make("strong");
+  const total = make("span");
+  const text = make("p", { class: "sdl-race-text" });
   const node = make(
     "div",
     { class: `sdl-race-lane sdl-race-${name}` },
     make(
       "p",
       { class: "sdl-heading" },
-      title,
-      " ",
-      watch,
-      ...(name === "plain" ? [] : [make("small", { class: "sdl-race-legend" }, ...legend)]),
+      make("span", {}, title, " ", watch),
+      make("span", { class: "sdl-race-count" }, count, " ", total),
     ),
-    box,
-    svg,
+    text,
   );
-  return { name, title, watch, inner, svg, node, shown: -1 };
+  return { name, watch, count, total, text, node, words: [], passes: -1 };
 }
 
-function passNode({ words }, isNewest) {
-  const emitted = words.filter(([kind]) => !DELETED.includes(kind));
-  const deleted = isNewest ? words.filter(([kind]) => kind === "rejected") : [];
-  const shown = [...emitted, ...deleted].filter(([, text]) => text);
-  return make("span", {}, ...shown.map(([kind, text]) => tokenNode(kind, text)));
-}
-
-// Shows the passes up to `count`, appending to what the lane already shows.
-function showPasses(part, lane, count) {
-  if (count === part.shown) return;
-  if (count < part.shown || part.shown < 0) part.inner.replaceChildren();
-  else part.inner.lastChild?.remove(); // the newest pass loses its rejected drafts
-  for (let i = part.inner.childElementCount; i < count; i++)
-    part.inner.append(passNode(lane[i], i === count - 1 && count < lane.length));
-  part.shown = count;
-}
-
-// One bar per pass at the time when the pass ended, as high as the tokens that it emitted.
-function drawPasses(part, lane, time, span, most) {
-  const [width, height] = [Math.max(240, widthOf(part.svg) || 480), TALLEST + 8];
-  const x = (seconds) => 2 + ((width - 6) * seconds) / span;
-  part.svg.setAttribute("height", height);
-  part.svg.replaceChildren(
-    make("line", { x1: 0, x2: width, y1: height - 1, y2: height - 1, class: "sdl-axis" }),
-  );
-  lane.slice(0, part.shown).forEach((pass) => {
-    const tall = (TALLEST * formulas.emitted(pass).length) / most;
-    part.svg.append(
-      make("rect", {
-        x: x(pass.at) - 1.25,
-        y: height - 1 - tall,
-        width: 2.5,
-        height: tall,
-        fill: `var(--sdl-${part.name === "plain" ? "muted" : "target"})`,
-      }),
-    );
+// Lays the whole text out. A word does not change its size later, so lines break the same in both lanes.
+function layOut(part, lane) {
+  part.words = formulas.wordsOf(lane).map(([kind, text, pass]) => ({
+    pass,
+    text,
+    node: make("span", { class: `sdl-race-${kind === "accepted" ? "kept" : "own"}` }, text),
+  }));
+  lane.forEach(({ words }, pass) => {
+    const guess = words.find(([kind]) => kind === "rejected");
+    const own = part.words.findLast((word) => word.pass === pass);
+    if (guess && own) own.node.dataset.guess = guess[1].trim();
   });
-  const now = Math.min(time, span);
-  part.svg.append(
-    make("line", { x1: x(now), x2: x(now), y1: 0, y2: height, stroke: "var(--sdl-ink)", "stroke-width": 1 }),
+  part.text.replaceChildren(...part.words.map(({ node }) => node));
+  part.total.textContent = `of ${plural(part.words.length, "token")}`;
+  part.passes = -1;
+}
+
+// Fills the text of the passes that are complete; the newest pass shows the guess that it rejected.
+function fill(part, lane, time) {
+  const end = formulas.seconds(lane);
+  const passes = formulas.passesAt(lane, time);
+  part.watch.textContent = `${passes} ${passes === 1 ? "pass" : "passes"}, ${clock(Math.min(time, end))}`;
+  if (passes === part.passes) return;
+  part.passes = passes;
+  let filled = 0;
+  for (const { pass, node } of part.words) {
+    node.classList.toggle("sdl-race-on", pass < passes);
+    node.classList.toggle("sdl-race-now", pass === passes - 1 && passes < lane.length);
+    filled += pass < passes ? 1 : 0;
+  }
+  part.count.textContent = filled;
+  part.node.classList.toggle("sdl-race-done", passes === lane.length);
+}
+
+// Marks a band of both texts that moves to their end: green where the words are equal.
+function compare(parts, share) {
+  const [first, second] = parts.map(({ words }) => words);
+  for (const { words } of parts)
+    words.forEach(({ node, text }, i) => {
+      const at = (share * (1 + BAND) * words.length - i) / words.length;
+      const isNow = share < 1 && at > 0 && at < BAND;
+      node.classList.toggle("sdl-race-equal", isNow && first[i]?.text === second[i]?.text && Boolean(text));
+    });
+}
+
+// The parts of the panel, by name.
+function panelOf(id, { races, about }, isCalm, controls) {
+  const view = {
+    verdict: make("p", { class: "sdl-summary sdl-race-verdict" }),
+    spoken: make("p", { class: "sdl-hidden", "aria-live": "polite" }),
+    request: make("p", { class: "sdl-race-request" }),
+    parts: LANES.map(([name, title]) => laneOf(name, title)),
+    details: make("p", { class: "sdl-race-details" }),
+  };
+  const key = make(
+    "span",
+    { class: "sdl-race-key" },
+    make("span", { class: "sdl-race-kept sdl-race-on" }, "guessed and kept"),
+    make("span", { class: "sdl-race-own sdl-race-on" }, "written by the large model"),
   );
-  part.svg.setAttribute(
-    "aria-label",
-    `${part.title}: ${part.shown} of ${lane.length} passes, in ${clock(Math.min(time, formulas.seconds(lane)))}.`,
+  const menuParts = races.length > 1 ? [make("label", { for: `${id}-text` }, "text "), controls.kinds] : [];
+  view.root = make(
+    "section",
+    { class: "sdl sdl-fates sdl-race", "aria-label": "A race of plain and speculative decoding" },
+    make(
+      "div",
+      { class: "sdl-frame" },
+      view.verdict,
+      view.spoken,
+      view.request,
+      ...view.parts.map(({ node }) => node),
+      make(
+        "div",
+        { class: "sdl-row sdl-race-controls" },
+        controls.start,
+        ...(isCalm ? [] : [controls.slow]),
+        ...menuParts,
+        key,
+      ),
+      make(
+        "details",
+        { class: "sdl-race-about" },
+        make("summary", {}, "ⓘ How it was recorded"),
+        view.details,
+        make("p", {}, overall(races)),
+        make("p", {}, about),
+      ),
+    ),
   );
+  view.parts[1].node.classList.add("sdl-race-fast");
+  return view;
 }
 
 function render({ model, el }) {
@@ -136,122 +184,79 @@ function render({ model, el }) {
   if (races.length === 0) return showNothing(el);
   const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const id = newId("race");
-  const ends = races.map(({ lanes }) => Math.max(...LANES.map(([name]) => formulas.seconds(lanes[name]))));
-  const most = Math.max(
-    ...races.flatMap(({ lanes }) => lanes.speculative.map((pass) => formulas.emitted(pass).length)),
-  );
   const current = () => races[Math.min(races.length - 1, state().race)];
-  const end = () => ends[races.indexOf(current())];
+  const lanes = () => LANES.map(([name]) => current().lanes[name]);
+  const end = () => Math.max(...lanes().map(formulas.seconds));
   let time = Infinity;
   let frame = 0;
   let before = 0;
-  const stop = () => {
-    cancelAnimationFrame(frame);
-    frame = 0;
-    start.textContent = "Race again";
-  };
+  const isOver = () => time >= end() + (isCalm ? 0 : SWEEP);
   const finish = () => {
-    time = Infinity;
-    stop();
+    cancelAnimationFrame(frame);
+    [frame, time] = [0, Infinity];
     draw();
   };
   const tick = (now) => {
-    time += (now - before) / 1000 / (state().slow ? SLOWNESS : 1);
+    const passed = Math.min(LONGEST_FRAME, (now - before) / 1000);
+    time += passed / (state().slow && time < end() ? SLOWNESS : 1);
     before = now;
-    if (time >= end() || document.hidden) return finish();
+    if (isOver()) return finish();
     draw();
     frame = requestAnimationFrame(tick);
     return undefined;
   };
   const run = () => {
     cancelAnimationFrame(frame);
-    if (isCalm) return finish();
-    start.textContent = "Show the end";
-    time = 0;
-    before = performance.now();
+    [time, before] = [0, performance.now()];
+    draw();
     frame = requestAnimationFrame(tick);
-    return undefined;
   };
-  const start = button("Race", () => (frame ? finish() : run()));
+  // Readers who ask for less motion go from pass to pass.
+  const step = () => {
+    const next = lanes().flatMap((lane) => lane.map(({ at }) => at));
+    const from = isOver() ? 0 : time;
+    time = Math.min(...next.filter((at) => at > from), Infinity);
+    draw();
+  };
+  const start = button("", () => (isCalm ? step() : frame ? finish() : run()));
   const slow = button("slow motion (¼)", () => assign(model, { slow: !state().slow }));
   const kinds = indexMenu(
     `${id}-text`,
     races.map(({ kind }) => ({ label: kind })),
     (race) => assign(model, { race }),
   );
-  const request = make("p", { class: "sdl-race-request sdl-prompt" });
-  const parts = LANES.map(([name, title]) => laneOf(name, title));
-  const headline = make("strong", { class: "sdl-race-headline" });
-  const details = make("span");
-  const verdict = make(
-    "p",
-    { class: "sdl-summary sdl-race-verdict", "aria-live": "polite" },
-    headline,
-    " ",
-    details,
-  );
-  const { about } = state();
-  const root = make(
-    "section",
-    { class: "sdl sdl-fates sdl-race", "aria-label": "A race of plain and speculative decoding" },
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make(
-        "div",
-        { class: "sdl-row" },
-        start,
-        ...(isCalm ? [] : [slow]),
-        ...(races.length > 1 ? [make("label", { for: `${id}-text` }, "text "), kinds] : []),
-      ),
-      request,
-      ...parts.map(({ node }) => node),
-      verdict,
-      make("p", { class: "sdl-race-about" }, make("small", {}, overall(races))),
-      phoneFold("How it was recorded", { class: "sdl-race-about" }, draw, make("small", {}, about)),
-    ),
-  );
+  const view = panelOf(id, state(), isCalm, { start, slow, kinds });
   function draw() {
     const race = current();
-    const isDone = time >= end();
-    parts.forEach((part) => {
-      const lane = race.lanes[part.name];
-      const own = Math.min(time, formulas.seconds(lane));
-      showPasses(part, lane, formulas.passesAt(lane, own));
-      part.watch.textContent = `${clock(own)}${own === formulas.seconds(lane) ? " ✓" : ""}`;
-      drawPasses(part, lane, time, end(), most);
-    });
-    const words = isDone ? result(race) : ["", ""];
-    if (headline.textContent !== words[0]) [headline.textContent, details.textContent] = words;
+    const own = lanes();
+    view.parts.forEach((part, i) => fill(part, own[i], time));
+    compare(view.parts, Math.max(0, (time - end()) / SWEEP));
+    const [verdict, details] = result(race);
+    view.verdict.textContent = isOver() ? verdict : standing(race, time);
+    view.spoken.textContent = isOver() ? verdict : "";
+    view.details.textContent = details;
+    start.textContent = isCalm ? "Next pass" : frame ? "Show the end" : "Race again";
   }
   const change = () => {
-    const race = current();
-    kinds.value = races.indexOf(race);
-    request.textContent = race.request;
-    parts.forEach((part) => {
-      part.shown = -1;
-    });
+    kinds.value = races.indexOf(current());
+    view.request.replaceChildren(make("span", { class: "sdl-hidden" }, "Request: "), `“${current().request}”`);
+    view.parts.forEach((part, i) => layOut(part, lanes()[i]));
     finish();
   };
-  const press = () => slow.setAttribute("aria-pressed", String(state().slow));
-  const detach = attach({ model, el }, root, { "change:race": change, "change:slow": press }, draw);
-  const watcher = new IntersectionObserver(
-    ([entry]) => {
-      if (!entry.isIntersecting) return;
-      watcher.disconnect();
-      if (!frame) run();
-    },
-    { threshold: 0.6 },
-  );
+  const press = () => {
+    slow.setAttribute("aria-pressed", String(state().slow));
+    view.root.classList.toggle("sdl-race-slow", isCalm || state().slow);
+  };
+  const detach = attach({ model, el }, view.root, { "change:race": change, "change:slow": press }, draw);
+  addEventListener("beforeprint", finish);
   press();
   change();
-  start.textContent = "Race";
-  if (state().autoplay && !isCalm) watcher.observe(root);
+  if (state().autoplay && !isCalm) run();
   return () => {
     cancelAnimationFrame(frame);
-    watcher.disconnect();
+    removeEventListener("beforeprint", finish);
     detach();
   };
 }
 
-export default { render, formulas: { ...formulas, result, overall } };
+export default { render, formulas: { ...formulas, result, standing, overall } };

@@ -1,0 +1,52 @@
+"""The first screen of the start page: a race that runs at load and fits the window."""
+
+import pytest
+from browsing import START, parsed
+from mounting import settle
+
+WINDOWS = [(1366, 700), (1280, 632), (1440, 789), (390, 844)]
+IN_VIEW = """(selector) => [...document.querySelectorAll(selector)].every((part) => {
+  const { top, bottom } = part.getBoundingClientRect();
+  return top >= 0 && bottom <= innerHeight;
+})"""
+
+
+@pytest.fixture
+def start(new_page, server: str):
+    def open_start(width: int, height: int):
+        page = new_page((server,), viewport={"width": width, "height": height})
+        page.goto(server + START)
+        settle(page)
+        return page
+
+    return open_start
+
+
+@pytest.mark.sample
+@pytest.mark.browser
+@pytest.mark.parametrize("width, height", WINDOWS)
+def test_the_race_runs_on_the_first_screen(start, width: int, height: int):
+    """It runs without a click or a scroll, and both lanes and the verdict are in view at the end."""
+    page = start(width, height)
+    assert page.get_by_role("button", name="Show the end").count() == 1, "it runs"
+    page.wait_for_function(
+        "document.querySelector('.sdl-race-verdict').textContent.includes('word for word')"
+    )
+    assert page.evaluate("scrollY") == 0
+    assert page.evaluate(IN_VIEW, ".sdl-race-verdict, .sdl-race-count, .sdl-race-text")
+
+
+@pytest.mark.sample
+def test_one_field_stands_below_the_race(book):
+    modules = [part["data-module"] for part in parsed(book / START).select("[data-module]")]
+    assert modules == ["race", "ask", "round"]
+
+
+@pytest.mark.sample
+@pytest.mark.browser
+def test_the_field_loads_nothing_before_it_is_used(start):
+    page = start(1366, 700)
+    field = page.get_by_label("Race your own question")
+    assert field.input_value() and page.get_by_role("button", name="Race it here").count() == 1
+    names = page.evaluate("performance.getEntriesByType('resource').map((file) => file.name)")
+    assert names and not any("/live/" in name for name in names)
