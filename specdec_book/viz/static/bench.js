@@ -690,6 +690,7 @@ function render({ model, el }) {
   );
   const detach = attach({ model, el }, root, listeners, draw);
   restart();
+  drawTokens(100); // an empty chart shows nothing
   return () => {
     detach();
     silence();

@@ -198,6 +198,7 @@ function render({ model, el }) {
   const total = Math.max(...Object.values(formulas.counts(rounds, moments.length - 1)));
   return stepper({ model, el }, moments, {
     name: "blocks",
+    opening: moments.findIndex(({ kind }) => kind === "reuse"),
     event: "block",
     isEvent: ({ kind }) => kind === "reuse",
     task: `the block size is ${model.get("k")}. Find the block that emitted the most tokens with its one pass.`,

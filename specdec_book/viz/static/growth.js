@@ -148,6 +148,10 @@ function rowsOf(s) {
 function render({ model, el }) {
   const id = newId("growth");
   const state = () => stateOf(model, DEFAULTS);
+  const lead = ({ grown, static: fixed }) =>
+    formulas.accepted(grown, state().budget) - formulas.accepted(fixed, state().budget);
+  const leads = state().contexts.map(lead);
+  openAt(model, "context", leads.indexOf(Math.max(...leads)));
   const set = (name) => (value) => assign(model, { [name]: value });
   const start = state();
   const size = Math.max(

@@ -47,7 +47,7 @@ const LEGEND = {
 function word({ text, fate }) {
   const kind = fate === "final" ? "sampled" : fate;
   const tag = DELETED.includes(fate) ? "del" : "span";
-  const shown = text.trim() === "" ? text.replaceAll(" ", "␣") : text;
+  const shown = text.trim() === "" ? text.replaceAll(" ", "␣") : readable(text);
   return make(tag, { class: `sdl-token sdl-${kind}` }, shown.replaceAll("\n", "⏎"));
 }
 

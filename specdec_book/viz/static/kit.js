@@ -146,6 +146,18 @@ function showRows(body, rows) {
   while (body.children.length > rows.length) body.lastElementChild.remove();
 }
 
+// The numbers of an interactive: three in the open, the others in a fold. Returns [nodes, show(pairs)].
+function numbersOf(summary) {
+  const [few, rest] = [0, 1].map(() => make("dl", { class: "sdl-readouts" }));
+  const fold = make("details", {}, make("summary", {}, summary), rest);
+  const show = (pairs) => {
+    define(few, pairs.slice(0, 3));
+    define(rest, pairs.slice(3));
+    fold.hidden = pairs.length <= 3;
+  };
+  return [[few, fold], show];
+}
+
 // Shows pairs of a name and its value.
 function define(list, pairs) {
   const build = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)));
@@ -267,6 +279,11 @@ function share(el, root) {
     start = values(); // after the first drawing
     restore();
   });
+}
+
+// Opens an interactive at its most telling setting: gives the model a number that it does not have yet.
+function openAt(model, name, value) {
+  if (!model.get(name) && value > 0) model.set(name, value);
 }
 
 // Shows an interactive. `draw` is called when its width changes, the listeners are called by the model's events.
@@ -445,10 +462,12 @@ function transport({ last, now, set, event, next, onPlay, pace = 1100 }) {
 // A stepper through a recorded list of moments. It has a slider, the bar, the task, the spoken sentence and the text.
 // event and isEvent(moment): what the button for the next event looks for. task: its words. taskState(moment) and
 // sentence(moment): the two texts of narration. describe(moment): the slider's text for screen readers. layout(parts)
-// returns the root; draw(at, parts) draws a moment. Returns a function that removes the stepper.
+// returns the root; draw(at, parts) draws a moment; opening is the moment to begin at. Returns a function that removes the stepper.
 function stepper({ model, el }, moments, { name, event, isEvent, task, taskState, sentence, ...more }) {
   const id = newId(name);
   const last = moments.length - 1;
+  openAt(model, "moment", more.opening ?? 0);
+  const opening = model.get("moment") ?? 0;
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const { announce, silence, ...texts } = narration(
     task,
@@ -485,7 +504,7 @@ function stepper({ model, el }, moments, { name, event, isEvent, task, taskState
     announce(() => [sentence(moments[at]), taskState(moments[at])]);
   };
   const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
-  const offPaper = endOnPaper(now, (moment) => assign(model, { moment }), last);
+  const offPaper = endOnPaper(now, (moment) => assign(model, { moment }), last, opening);
   draw();
   return () => {
     bar.stop();
@@ -496,15 +515,16 @@ function stepper({ model, el }, moments, { name, event, isEvent, task, taskState
 }
 
 // Paper shows the end of a recording that the reader has not begun, because its first moment is empty.
-// now(), set(at), last: the moment, how to change it, the last one. Returns a function that stops this.
-function endOnPaper(now, set, last) {
+// now(), set(at), last, first: the moment, how to change it, the last one, the one at which it opened. Returns a
+// function that stops this.
+function endOnPaper(now, set, last, first = 0) {
   let isMoved = false;
   const end = () => {
-    isMoved = now() === 0;
+    isMoved = now() === first;
     if (isMoved) set(last);
   };
   const back = () => {
-    if (isMoved) set(0);
+    if (isMoved) set(first);
     isMoved = false;
   };
   addEventListener("beforeprint", end);
@@ -518,7 +538,7 @@ function endOnPaper(now, set, last) {
 // Draws the text of a stepper: the prompt, the tokens of earlier rounds (rebuilt only in a new round), then `current`.
 function showText(box, prompt, round, before, current) {
   if (box.dataset.round !== String(round)) {
-    box.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...before(), make("span"));
+    box.replaceChildren(make("span", { class: "sdl-prompt" }, readable(prompt)), ...before(), make("span"));
     box.dataset.round = round;
   }
   box.lastChild.replaceWith(make("span", { class: "sdl-pass" }, ...current));
@@ -532,7 +552,7 @@ function tokenNode(kind, text, isFlat = false) {
   const isDeleted = DELETED.includes(kind);
   const tag = isDeleted ? "del" : INSERTED.includes(kind) ? "ins" : "span";
   const node = make(tag, { class: `sdl-token sdl-${kind}` });
-  text.split("\n").forEach((line, i) => {
+  readable(text).split("\n").forEach((line, i) => {
     if (i > 0)
       node.append(
         make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
@@ -547,6 +567,8 @@ function tokenNode(kind, text, isFlat = false) {
 
 const times = (value) => `${value.toFixed(2)}×`;
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-const visible = (text) => text.replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces
-const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;
+// A text without the marks of a chat: "▸" is the start of a turn, "∎" its end.
+const readable = (text) => text.replaceAll("<|im_start|>", "▸").replaceAll("<|im_end|>", "∎");
+const visible = (text) => readable(text).replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces
+const quoted = (text) => `“${readable(text).replaceAll("\n", "⏎")}”`;
 const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));

@@ -102,7 +102,7 @@ function taskState(text, counts, best) {
 
 // The text as spans.
 function write(box, tokens) {
-  const spans = tokens.map((text) => make("span", {}, text));
+  const spans = tokens.map((text) => make("span", {}, readable(text)));
   box.replaceChildren(...spans);
   return spans;
 }
@@ -227,6 +227,12 @@ function render({ model, el }) {
       make("li", {}, "line: from a proposal to its source; dashed: no token accepted"),
     ),
   );
+  const [first] = texts.slice(model.get("text") ?? 0);
+  if (first) {
+    const all = formulas.rounds(first.ids, first.start, model.get("n"), model.get("gamma"), model.get("latest"));
+    const accepted = all.map((each) => each.accepted);
+    openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
+  }
   let [rounds, spans, arcs] = [[], [], []];
   const last = {}; // the last drawing: its text, its layout, its round
   const draw = () => {

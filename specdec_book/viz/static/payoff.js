@@ -414,7 +414,7 @@ function render({ model, el }) {
     "choose the mixture of experts with an EAGLE-3 head on an H100, at batch 1. What is the smallest α at which some draft length likely pays?";
   const longestState = `Solved: α = 0.00, with γ = 00. ${SOLVED}`;
   const { task, spoken, announce, silence } = narration(words, longestState, 150);
-  const numbers = make("dl", { class: "sdl-readouts" });
+  const [numbers, showNumbers] = numbersOf("All numbers");
   const swatch = (role) =>
     make(
       "svg",
@@ -441,7 +441,7 @@ function render({ model, el }) {
       { class: "sdl-frame" },
       make("div", { class: "sdl-charts" }, charts.round.node, charts.batches.node),
     ),
-    numbers,
+    ...numbers,
     make(
       "div",
       { class: "sdl-row", style: "align-items: start" },
@@ -475,7 +475,7 @@ function render({ model, el }) {
       : s.fit.note || "One round of your engine, on the pair and machine chosen above, sets its overheads.";
     drawRound(...blank(charts.round), s, r);
     pick = drawBatches(...blank(charts.batches), s);
-    define(numbers, readouts(s, r));
+    showNumbers(readouts(s, r));
     announce(() => [summary(s, r), taskState(s)]);
   };
   follow(charts.batches.svg, (px) => change(pick(px)));

@@ -462,6 +462,9 @@ function render({ model, el }) {
   let timer = 0;
   let isPlaying = false;
   let from = 0; // the moment at which playing began; it ends with the round
+  if (options.quiz && !model.get("autoplay"))
+    openAt(model, "moment", moments.findIndex((moment) => formulas.question(rounds, moment)));
+  const opening = model.get("moment") ?? 0;
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });
   const questionAt = (at) => (options.quiz ? formulas.question(rounds, moments[at]) : null);
@@ -570,7 +573,7 @@ function render({ model, el }) {
   if (model.get("autoplay") && !isCalm) watcher.observe(root);
   if (model.get("autoplay") && isCalm && now() === 0)
     set(moments.findLastIndex((moment) => moment.round === 0));
-  const offPaper = endOnPaper(now, set, last);
+  const offPaper = endOnPaper(now, set, last, opening);
   draw();
   return () => {
     stop();

@@ -294,7 +294,7 @@ function render({ model, el }) {
   const words =
     "choose the first pair and machine, α = 0.70, γ = 4 and 256 slots. Find the smallest load at which drafting makes every token slower.";
   const { task, spoken, announce, silence } = narration(words, solved(0, 0), 150);
-  const numbers = make("dl", { class: "sdl-readouts" });
+  const [numbers, showNumbers] = numbersOf("All numbers");
   const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";
   const root = make(
     "section",
@@ -312,7 +312,7 @@ function render({ model, el }) {
       { class: "sdl-frame" },
       make("div", { class: "sdl-charts" }, charts.latency.node, charts.gains.node),
     ),
-    numbers,
+    ...numbers,
     make(
       "details",
       {},
@@ -331,7 +331,7 @@ function render({ model, el }) {
     pick = drawLatency(...blank(charts.latency, 220, 420), s, r);
     drawGains(...blank(charts.gains, 220, 420), s, r);
     const both = (name, format) => `${format(r.plain[name])} → ${format(r.drafted[name])}`;
-    define(numbers, [
+    showNumbers([
       ["result", verdict(r)],
       ["ms per token", both("latency", (v) => (1e3 * v).toPrecision(3))],
       ["sequences running", both("batch", (v) => v.toFixed(1))],

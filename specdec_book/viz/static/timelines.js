@@ -51,7 +51,8 @@ function draw(svg, s) {
   );
   const letters = Math.max(3, Math.floor(wide / 8));
   known.forEach((word, i) => {
-    const short = word.replaceAll("\n", "⏎").slice(0, letters);
+    const whole = visible(word);
+    const short = whole.length > letters ? `${whole.slice(0, letters - 1)}…` : whole;
     if (i < known.length - s.shift) box(i, TOP, `f${i}`, "var(--sdl-target)", false);
     box(i - s.shift, TOP + GAP, short, "var(--sdl-one)", i < s.shift);
   });
