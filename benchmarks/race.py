@@ -3,10 +3,12 @@
     OMP_NUM_THREADS=1 python -m benchmarks run race    # about ten minutes, quiet
 
 One request per kind of text is answered greedily in bfloat16 with and without drafts, alternating.
-In every round prompt lookup or the trained EAGLE-1 head drafts, whichever accepted more of late.
-Both texts are nearly always the same where the processor rounds rows alike (`engine.linear.pack`);
-a request whose texts differ is replaced by the next one of its kind. The race on display first is,
-among the texts that end by themselves, the one whose speedup is nearest to the geometric mean.
+It is the first of its kind that SmolLM2 answers well by the rule of `benchmarks.requests`, in at
+least LEAST tokens. In every round prompt lookup or the trained EAGLE-1 head drafts, whichever
+accepted more of late. Both texts are nearly always the same where the processor rounds rows alike
+(`engine.linear.pack`); a request whose texts differ is replaced by the next one of its kind. The race
+on display first is, among the texts that fit a phone, the one whose speedup is nearest to the
+geometric mean.
 """
 
 from functools import cache
@@ -14,26 +16,48 @@ from functools import cache
 import numpy as np
 import torch
 
+from specdec_book import recordings
 from specdec_book.viz.race import record_race
 from specdec_lite import generate
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import stamps
-from specdec_lite.texts.smollm2_tasks import KINDS, TASKS, chat
+from specdec_lite.texts.smollm2_tasks import KINDS, chat
 
 from .experiment import Experiment
 from .methods import automatic
 from .smollm2 import STOP
 
 
+LEAST = 40
+"""Tokens of the shortest answer that is raced."""
+FITS = 330, 8
+"""Characters and lines of the longest answer that fits a phone twice."""
+
+
+def answer_of(race: dict) -> str:
+    """Return the text that both lanes of a race write."""
+    words = [word for step in race["lanes"]["plain"] for word in step["words"]]
+    return "".join(text for _, text in words)
+
+
 def median_kind(races: list[dict]) -> int:
     """Return the index of the race whose median speedup is nearest to the geometric mean of all.
 
-    Texts that end before the others take precedence: a small model often repeats itself otherwise.
+    Texts that fit a phone's screen take precedence.
     """
     logs = np.log([np.median(race["speedups"]) for race in races])
-    passes = np.array([len(race["lanes"]["plain"]) for race in races])
-    cut = (passes == passes.max()) & (passes.min() < passes.max())
-    return int((np.abs(logs - logs.mean()) + np.where(cut, np.inf, 0)).argmin())
+    texts = [answer_of(race) for race in races]
+    too_long = np.array([len(t) > FITS[0] or t.count("\n") >= FITS[1] for t in texts])
+    return int((np.abs(logs - logs.mean()) + np.where(too_long, np.inf, 0)).argmin())
+
+
+def good_requests(kind: str) -> list[str]:
+    """Return the requests of a kind that SmolLM2 answers well in at least LEAST tokens."""
+    return [
+        row["request"]
+        for row in recordings.load("answers").data["answers"]
+        if row["kind"] == kind and row["passes"] and row["tokens"] >= LEAST
+    ]
 
 
 class RecordedRace(Experiment):
@@ -63,8 +87,8 @@ class RecordedRace(Experiment):
         options = self.options
         target, tokenizer = model()
         drafter = automatic(target)
-        for task in TASKS[part][options.task :]:
-            ids = chat(tokenizer, task.text)
+        for request in good_requests(part)[options.task :]:
+            ids = chat(tokenizer, request)
             texts = [
                 generate(target, ids, each, options.tokens, stop_token_ids=(STOP,)).tokens.tolist()
                 for each in (None, drafter)
@@ -74,7 +98,7 @@ class RecordedRace(Experiment):
         else:
             raise ValueError(f"--task {options.task}: no request of kind {part} has equal texts")
         race = record_race(target, drafter, tokenizer, ids, options.tokens, options.turns, (STOP,))
-        return {"kind": part, "request": task.instruction, **race}
+        return {"kind": part, "request": request.partition("\n\n")[0], **race}
 
     def summarise(self, rows):
         races = [*rows.values()]
@@ -82,13 +106,23 @@ class RecordedRace(Experiment):
             f"Recorded from SmolLM2-135M in bfloat16 at temperature 0 on {stamps.machine_name()} with"
             f" {torch.get_num_threads()} thread. A guess is copied from the text where its last words"
             " occurred before, or made by this book's trained EAGLE-1 head: whichever was accepted"
-            " more of late. The clock starts when the prompt has been read. Each request is the first"
-            " of its kind whose two texts no rounding made different."
+            f" more of late. The clock starts when the prompt has been read. {chosen()}"
         )
         return {"about": about, "race": median_kind(races), "races": races}
 
     def restore(self, data):
         return {race["kind"]: race for race in data["races"]}
+
+
+def chosen() -> str:
+    """Say how the requests were chosen, and which share of all requests passed."""
+    answers = recordings.load("answers").data["answers"]
+    passed = sum(row["passes"] for row in answers)
+    return (
+        f"Each request is the first of its kind that SmolLM2 answers well ({passed} of {len(answers)}"
+        " requests passed: the answer does what was asked, ends by itself and contains no six words"
+        f" in a row twice), with at least {LEAST} tokens, and whose two texts no rounding made different."
+    )
 
 
 @cache

@@ -20,12 +20,12 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from torch import Tensor
 
+from specdec_book import recordings
 from specdec_book.viz import interactive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.pairs import SHIPPED, load_model
 from specdec_lite.texts.corpus import evaluation_prompts
-from specdec_lite.texts.smollm2_tasks import TASKS
 
 from . import live_smollm2
 
@@ -55,6 +55,8 @@ KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}
 """Kernel → options of its compiler, the fastest kernel first."""
 THREADS = ("--enable", "threads", "--sharedMemory", "--maximumMemory", "4096")
 """Options of the compiler for a kernel whose memory several threads share."""
+QUESTION_TOKENS = 40
+"""Tokens of the shortest answer that the page offers."""
 PIECE = 500_000
 """Bytes of weights per script; a page opened from a folder loads scripts instead of weights.bin."""
 PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
@@ -202,8 +204,20 @@ def presets() -> list[dict]:
 
 
 def questions() -> list[dict]:
-    """Return one question per kind of text for SmolLM2: [{"kind", "text"}]."""
-    return [{"kind": kind, "text": tasks[0].text} for kind, tasks in TASKS.items()]
+    """Return one request per kind of text that SmolLM2 answers well: [{"kind", "text", "gains"}].
+
+    They are sorted by the tokens of a target pass, the most first; only the first has `gains`.
+    """
+    answers = recordings.load("answers").data["answers"]
+    first = {
+        row["kind"]: row
+        for row in reversed(answers)
+        if row["passes"] and row["tokens"] >= QUESTION_TOKENS
+    }
+    rows = sorted(first.values(), key=lambda row: row["target_passes"] / row["tokens"])
+    return [
+        {"kind": row["kind"], "text": row["request"], "gains": row is rows[0]} for row in rows
+    ]
 
 
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:

@@ -217,6 +217,8 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
         for i, m in enumerate(moments)
         if m["kind"] == "reuse" and recorded.rounds[m["round"]]["accepted"] == 3
     )
+    says(page, ".sdl-summary", "Next prediction reused.")  # it opens with a whole block
+    page.get_by_role("button", name="first").click()
     says(page, ".sdl-summary", "Predict.")
     page.get_by_label("Moment").focus()
     for _ in range(solving - 1):
@@ -301,6 +303,7 @@ def test_there_is_no_play_button_with_reduced_motion(recorded, mounted):
 @pytest.mark.browser
 def test_the_next_button_jumps_to_the_answer(recorded, mounted):
     page = mounted(recorded)
+    page.get_by_role("button", name="first").click()
     whole = next(i for i, block in enumerate(recorded.rounds) if block["accepted"] == 3)
     for _ in range(whole + 1):
         page.get_by_role("button", name="next block").click()

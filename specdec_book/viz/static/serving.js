@@ -153,8 +153,8 @@ function drawLatency(svg, width, s, r) {
   const box = { left: 48, right: width - 62, top: 24, bottom: 150 };
   const points = LOADS.map((load) => [load, consequences(s, load)]);
   const curves = [
-    ["plain", "plain", "var(--sdl-target)", ""],
-    ["drafted", `γ = ${s.gamma}`, "var(--sdl-you)", ""],
+    ["plain", "plain", "var(--sdl-other)", ""],
+    ["drafted", `γ = ${s.gamma}`, "var(--sdl-target)", ""],
     ["chosen", "best γ", "var(--sdl-muted)", "5 4"],
   ].map(([name, ...rest]) => [
     points.filter(([, c]) => !c[name].overloaded).map(([l, c]) => [l, c[name].latency]),
@@ -246,7 +246,7 @@ function drawGains(svg, width, s, r) {
         y: y(gains[gamma]),
         width: step - 4,
         height: box.bottom - y(gains[gamma]),
-        fill: gamma === s.gamma ? "var(--sdl-you)" : gamma === 0 ? "var(--sdl-target)" : "var(--sdl-line)",
+        fill: gamma === s.gamma ? "var(--sdl-target)" : gamma === 0 ? "var(--sdl-other)" : "var(--sdl-line)",
         stroke: gamma === best ? "var(--sdl-ink)" : "none",
         "stroke-width": 2,
       }),
