@@ -100,6 +100,7 @@ def test_a_chapter_link_shows_its_number():
 def test_sorting_filtering_and_choosing(mounted, width, theme):
     table = Scoreboard.of(boards.board(), {"draft × typical": 0.2}, setting=4)
     page = mounted(table, width, theme)
+    page.get_by_text("The table of methods").click()
     names = lambda: page.locator("tbody th").all_text_contents()
     assert names() == ["draft × typical", "draft", "copy", "heads"]
     page.get_by_role("button", name="memory").click()

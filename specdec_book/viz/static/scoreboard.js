@@ -371,8 +371,13 @@ function render({ model, el }) {
     ),
     make("div", { class: "sdl-frame" }, plane.node),
     spoken,
-    make("label", { class: "sdl-row" }, all, "all columns"),
-    scroll(`The table of methods${whose}`, table),
+    make(
+      "details",
+      { class: "sdl-board-table" },
+      make("summary", {}, "The table of methods"),
+      make("label", { class: "sdl-row" }, all, "all columns"),
+      scroll(`The table of methods${whose}`, table),
+    ),
     make("p", { class: "sdl-note" }, note),
   );
   const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
