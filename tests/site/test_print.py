@@ -75,6 +75,7 @@ def test_on_paper_the_scoreboard_names_its_methods(open_page):
     """They are buttons on a screen. Side notes are open on paper too."""
     page = open_page(next(name for name in CHAPTERS if "/a3_" in name))
     page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     board = page.locator(".sdl-scoreboard").first
     assert board.locator("tbody th :visible").count() > 20
     assert (

@@ -280,13 +280,13 @@ function render({ model, el }) {
   const charts = {
     latency: chart(
       "Time per token, by load",
-      "A line ends where its queue begins to grow. Drag to set the load.",
+      "A line ends in a wall where its queue begins to grow. Drag to set the load.",
       "sdl-wide",
       { height: 190 },
     ),
     gains: chart(
       "Goodput by γ, over plain decoding",
-      "Purple: your γ. Outlined: the most tokens per second.",
+      "Blue: your γ. Outlined: the most tokens per second.",
       "sdl-narrow",
       {
         height: 190,
