@@ -1,8 +1,9 @@
 """120 short requests of six kinds, and the rule that decides which answers are worth showing.
 
 A request passes if its answer does what the request asks, ends by itself, and repeats no six words
-in a row. Whether it does what it asks is decided by code, not by taste: a named fact, a replaced
-word, keys of JSON, the name of a function, the subject of a summary or a story.
+in a row. Whether it does what it asks is decided by code, not by taste: a named fact, a text without
+its last sentence, keys of JSON, the name of a function, the subject of a summary or a story. (The
+first requests of the kind "edit" replaced a word: SmolLM2-135M passed in 0 of 20.)
 """
 
 import ast
@@ -28,7 +29,7 @@ FACTS = {
     "Who wrote Romeo and Juliet?": "Shakespeare",
     "How do plants drink water?": "root",
     "What is gravity?": "force",
-    "Why do we have day and night?": "rotat|spin",
+    "Why do we have day and night?": "rota|spin",
     "What is a rainbow?": "light",
     "How does a magnet work?": "field|pole",
     "What is the water cycle?": "evaporat",
@@ -88,75 +89,55 @@ PASSAGES = (
     (
         "The library opens on Monday at nine. It has two floors and a small garden. On Monday"
         " evening a teacher reads stories to children in the garden.",
-        ("Monday", "Friday"),
-        ("children", "students"),
         "library",
     ),
     (
         "Anna has a red bicycle. She rides the bicycle to work every day, even in the rain. Last"
         " week the bicycle had a flat tire, and Anna had to walk.",
-        ("bicycle", "scooter"),
-        ("Anna", "Maria"),
         "Anna",
     ),
     (
         "The bakery on our street sells bread and cake. The bread is fresh at six in the morning."
         " Many people stand in line for the bread before work.",
-        ("bread", "soup"),
-        ("bakery", "kitchen"),
         "bakery",
     ),
     (
         "Our train leaves Berlin at noon. In Berlin we will meet two friends, and together we will"
         " travel to the sea. The train takes four hours.",
-        ("Berlin", "Madrid"),
-        ("train", "bus"),
         "train",
     ),
     (
         "The cat sleeps on the chair near the window. When it rains, the cat watches the drops on"
         " the glass. In the evening the cat waits at the door.",
-        ("cat", "dog"),
-        ("chair", "sofa"),
         "cat",
     ),
     (
         "The farmer planted forty apple trees in spring. The apple trees need much water in the"
         " first summer. In three years the farmer hopes to sell the first apples.",
-        ("spring", "autumn"),
-        ("farmer", "gardener"),
         "tree",
     ),
     (
         "The museum shows old ships. The largest ship in the museum is thirty meters long and was"
         " built by hand. Visitors may walk on the ship on Sundays.",
-        ("museum", "gallery"),
-        ("Sundays", "Mondays"),
         "ship",
     ),
     (
         "Peter wants to learn the piano. He practices the piano for one hour every morning. His"
         " neighbor likes the music and sometimes sings.",
-        ("piano", "violin"),
-        ("Peter", "Daniel"),
         "Peter",
     ),
     (
         "The lake is cold in May. Some people swim in the lake all year, and they meet at seven in"
         " the morning. After the swim they drink hot tea.",
-        ("lake", "river"),
-        ("tea", "coffee"),
         "swim",
     ),
     (
         "Our school has a new kitchen. The cook makes lunch for two hundred pupils. Every Thursday"
         " the pupils may choose what the cook makes.",
-        ("Thursday", "Tuesday"),
-        ("pupils", "guests"),
         "cook|lunch|kitchen",
     ),
 )
-"""(passage, two replacements of a word, subject that a summary must name)."""
+"""(passage of three sentences, subject that a summary must name)."""
 HEROES = (
     *("a cat", "a robot", "a farmer", "a dragon", "a pirate", "a baker", "a lighthouse", "a fox"),
     *("two sisters", "an old clock", "a lost letter", "a king", "a teacher", "a snowman", "a bear"),
@@ -231,9 +212,10 @@ def is_object(keys: set[str]) -> Callable[[str], bool]:
     return follows
 
 
-def contains(expected: str) -> Callable[[str], bool]:
-    """Return the test whether an answer contains a text, whatever its line breaks."""
-    return lambda answer: expected in " ".join(answer.split())
+def shortened(passage: str) -> Callable[[str], bool]:
+    """Return the test whether an answer is a passage without its last sentence, as it stands."""
+    expected = passage[: passage.rstrip(".").rindex(".") + 1]
+    return lambda answer: " ".join(answer.split()) == expected
 
 
 def shortens(passage: str, subject: str) -> Callable[[str], bool]:
@@ -245,12 +227,16 @@ def shortens(passage: str, subject: str) -> Callable[[str], bool]:
 def is_story(hero: str) -> Callable[[str], bool]:
     """Return the test whether an answer has three to eight sentences and names its hero."""
     is_named = names(hero.split()[-1].removesuffix("s"))
-    return lambda answer: is_named(answer) and 3 <= len(re.findall(r"[.!?](?=\W*(\s|$))", answer)) <= 8
+    return lambda answer: (
+        is_named(answer) and 3 <= len(re.findall(r"[.!?](?=\W*(\s|$))", answer)) <= 8
+    )
 
 
 def _requests() -> list[Request]:
     """Return twenty requests per kind, in the order of KINDS."""
-    question = [Request("question", f"{q} Answer in two sentences.", names(w)) for q, w in FACTS.items()]
+    question = [
+        Request("question", f"{q} Answer in two sentences.", names(w)) for q, w in FACTS.items()
+    ]
     code = [
         Request("code", f"Write a Python function {f} that {what}.", defines(f.partition("(")[0]))
         for f, what in FUNCTIONS.items()
@@ -265,21 +251,22 @@ def _requests() -> list[Request]:
         for what, keys in OBJECTS.items()
     ]
     edit = [
-        Request(
-            "edit",
-            f'Repeat this text, but write "{new}" instead of "{old}":\n\n{text}',
-            contains(re.sub(rf"\b{old}\b", new, text)),
+        Request("edit", f"{ask}\n\n{text}", shortened(text))
+        for text, _ in PASSAGES
+        for ask in (
+            "Write this text once more, without its last sentence:",
+            "Repeat the first two sentences of this text:",
         )
-        for text, *pairs, _ in PASSAGES
-        for old, new in pairs
     ]
     summary = [
         Request("summary", f"{ask}\n\n{text}", shortens(text, subject))
-        for text, _, _, subject in PASSAGES
+        for text, subject in PASSAGES
         for ask in ("Summarize this text in one sentence:", "What is this text about?")
     ]
     story = [
-        Request("story", f"Tell a very short story about {hero}, in five sentences.", is_story(hero))
+        Request(
+            "story", f"Tell a very short story about {hero}, in five sentences.", is_story(hero)
+        )
         for hero in HEROES
     ]
     return [*question, *code, *edit, *objects, *summary, *story]

@@ -215,9 +215,7 @@ def questions() -> list[dict]:
         if row["passes"] and row["tokens"] >= QUESTION_TOKENS
     }
     rows = sorted(first.values(), key=lambda row: row["target_passes"] / row["tokens"])
-    return [
-        {"kind": row["kind"], "text": row["request"], "gains": row is rows[0]} for row in rows
-    ]
+    return [{"kind": row["kind"], "text": row["request"], "gains": row is rows[0]} for row in rows]
 
 
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""The maps of the book and the progress of its reader: routes through the chapters, methods by source and shape.
+"""The maps of the book and its reader's progress: routes through it, methods by source and shape.
 
 The maps are drawn from book/map.yml, the table of contents and the pages' own metadata, so a new
 chapter appears without further work.

@@ -72,7 +72,7 @@ def figure_html(figure: dict) -> str:
     layout["margin"] = margin | {"t": margin.get("t", theme.TEMPLATE.layout.margin.t) - TITLE}
     notes = [note for note in layout.get("annotations", []) if note.get("name") != SOURCE]
     layout["annotations"] = notes  # the caption shows the source
-    source = source_note(meta["source"]) if meta.get("source") else ""
+    source = " " + source_note(meta["source"]) if meta.get("source") else ""
     description = re.sub("`(.+?)`", r"<code>\1</code>", html.escape(alt))
     finding = html.escape(title)
     return (
@@ -82,7 +82,7 @@ def figure_html(figure: dict) -> str:
         f' style="height:{layout["height"]}px">'
         f"{json_island({'data': figure['data'], 'layout': layout})}</div>"
         "<noscript><p>Drawing this figure needs JavaScript; its description and data do"
-        f" not.</p></noscript><figcaption>{description} {source}</figcaption>"
+        f" not.</p></noscript><figcaption>{description}{source}</figcaption>"
         '<details class="sdl-data"><summary>Data of this figure</summary>'
         f"{figure_table(figure)}</details></figure>"
     )

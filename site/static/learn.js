@@ -37,8 +37,8 @@
   function summary(box) {
     const all = progress.read();
     const withQuiz = JSON.parse(box.dataset.pages);
-    const chapters = [...document.querySelectorAll(".bd-sidebar-primary nav a.reference.internal")].filter((link) =>
-      withQuiz.includes(nameOf(link)),
+    const chapters = [...document.querySelectorAll(".bd-sidebar-primary nav a.reference.internal")].filter(
+      (link) => withQuiz.includes(nameOf(link)),
     );
     const open = chapters.filter((link) => !(all[nameOf(link)]?.solved.length >= all[nameOf(link)]?.total));
     box.hidden = !Object.keys(all).length;

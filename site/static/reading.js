@@ -60,7 +60,10 @@
         return value ?? false; // storage is off
       }
     };
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "sdl-code-switch" });
+    const button = Object.assign(document.createElement("button"), {
+      type: "button",
+      className: "sdl-code-switch",
+    });
     const show = (isOn) => {
       button.ariaPressed = String(isOn);
       button.textContent = isOn ? "Hide code" : "Show code";
@@ -126,11 +129,18 @@
       const low = text.toLowerCase();
       const query = document.querySelector("main form.bd-search input")?.value.trim().toLowerCase() ?? "";
       const near = (at) => [...words].filter((word) => low.slice(at, at + LENGTH).includes(word)).length;
-      const places = [...words].flatMap((word) => low.split(word).slice(0, -1).map((_, i, parts) =>
-        parts.slice(0, i + 1).reduce((sum, part) => sum + part.length, i * word.length)));
+      const places = [...words].flatMap((word) =>
+        low
+          .split(word)
+          .slice(0, -1)
+          .map((_, i, parts) =>
+            parts.slice(0, i + 1).reduce((sum, part) => sum + part.length, i * word.length),
+          ),
+      );
       const best = places.reduce((most, at) => (near(at) > near(most) ? at : most), places[0] ?? 0);
       const at = query && low.includes(query) ? low.indexOf(query) : best;
-      const sentence = Math.max(...[". ", "? ", "! ", ": "].map((mark) => text.lastIndexOf(mark, at - 1))) + 2;
+      const sentence =
+        Math.max(...[". ", "? ", "! ", ": "].map((mark) => text.lastIndexOf(mark, at - 1))) + 2;
       const from = at - sentence < 160 ? (sentence > 1 ? sentence : 0) : text.indexOf(" ", at - 100) + 1;
       const quote = document.createElement("p");
       quote.className = "context";
@@ -158,15 +168,25 @@
     const first = BEGIN.find(([words]) => words.test(query))?.[1];
     const index = first ? Search._index.docnames.indexOf(first) : -1;
     if (index >= 0) lines.push(line(`${root}${first}.html`, Search._index.titles[index], ": begin here."));
-    const glossary = await fetch(`${root}book/glossary.html`).then((page) => page.text(), () => "");
-    const terms = [...new DOMParser().parseFromString(glossary, "text/html").querySelectorAll("article dt[id]")];
+    const glossary = await fetch(`${root}book/glossary.html`).then(
+      (page) => page.text(),
+      () => "",
+    );
+    const terms = [
+      ...new DOMParser().parseFromString(glossary, "text/html").querySelectorAll("article dt[id]"),
+    ];
     const name = (term) => term.firstChild.textContent.trim().toLowerCase();
-    const term = terms.find((each) => name(each) === query.toLowerCase().replace(/s$/, "")) ??
+    const term =
+      terms.find((each) => name(each) === query.toLowerCase().replace(/s$/, "")) ??
       terms.find((each) => name(each) === query.toLowerCase());
     const entry = term?.nextElementSibling;
     if (entry) {
-      entry.querySelectorAll(".math[data-plain]").forEach((formula) => formula.replaceWith(formula.dataset.plain));
-      lines.unshift(line(`${root}book/glossary.html#${term.id}`, name(term), `: ${entry.textContent.trim()}`));
+      entry
+        .querySelectorAll(".math[data-plain]")
+        .forEach((formula) => formula.replaceWith(formula.dataset.plain));
+      lines.unshift(
+        line(`${root}book/glossary.html#${term.id}`, name(term), `: ${entry.textContent.trim()}`),
+      );
     }
     if (box.dataset.query === query) box.replaceChildren(...lines);
   }

@@ -3,7 +3,8 @@
 `benchmarks/race.py` records the races that the book shows; `static/race.js` replays them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from time import process_time
 
 import numpy as np
 import traitlets
@@ -74,39 +75,52 @@ def record_race(
 ) -> dict:
     """Decode greedily with and without a drafter, alternating, and return both lanes.
 
-    The prompt is read before the clock starts. Each lane is the run whose duration is the median of
-    its turns; a first turn warms up and is not counted.
+    Times are processor seconds, which other programs on the machine lengthen little. Each lane is the
+    run whose duration is the median of its turns; a first turn warms up and is not counted.
     """
     if checks.whole("turns", turns, 1) % 2 == 0:
         raise ValueError(f"turns={turns}: must be odd, so that one run is the median")
-    runs: dict[str, list[list[Step]]] = {"plain": [], "speculative": []}
+    runs: dict[str, list[tuple[list[Step], np.ndarray]]] = {"plain": [], "speculative": []}
     for _ in range(turns + 1):
         for lane, chosen in (("plain", None), ("speculative", drafter)):
             steps = stream(
                 target, prompt_ids, chosen, max_new_tokens, stop_token_ids=stop_token_ids
             )
-            runs[lane].append(list(steps))
-    seconds = {lane: [sum(map(_seconds, steps)) for steps in run[1:]] for lane, run in runs.items()}
+            runs[lane].append(_timed(steps))
+    seconds = {lane: [each.sum() for _, each in run[1:]] for lane, run in runs.items()}
     median = {lane: int(np.argsort(spent)[turns // 2]) + 1 for lane, spent in seconds.items()}
     return {
         "lanes": {
-            lane: _lane(run[median[lane]], tokenizer, stop_token_ids) for lane, run in runs.items()
+            lane: _lane(*run[median[lane]], tokenizer, stop_token_ids) for lane, run in runs.items()
         },
         "speedups": [
-            plain / speculative
+            float(plain / speculative)
             for plain, speculative in zip(seconds["plain"], seconds["speculative"], strict=True)
         ],
     }
 
 
-def _seconds(step: Step) -> float:
-    return step.drafting + step.verifying + step.other
+def _timed(steps: Iterable[Step]) -> tuple[list[Step], np.ndarray]:
+    """Return the steps of a run and the processor seconds of each.
+
+    During the first one the prompt is read too; it gets the median of the others.
+    """
+    run, seconds, before = [], [], process_time()
+    for step in steps:
+        now = process_time()
+        run.append(step)
+        seconds.append(now - before)
+        before = now
+    seconds[0] = float(np.median(seconds[1:] or seconds))
+    return run, np.array(seconds)
 
 
-def _lane(steps: Sequence[Step], tokenizer, stop_token_ids: Sequence[int]) -> list[dict]:
+def _lane(
+    steps: Sequence[Step], seconds: np.ndarray, tokenizer, stop_token_ids: Sequence[int]
+) -> list[dict]:
     """Return the passes of a run."""
     stops = {tokenizer.decode([token]) for token in stop_token_ids}
-    times = np.cumsum([_seconds(step) for step in steps])
+    times = np.cumsum(seconds)
     lane = []
     for at, row in zip(times, trace(steps, tokenizer).passes, strict=True):
         words = [[piece.kind, "" if piece.text in stops else piece.text] for piece in row]

@@ -8,7 +8,14 @@ import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
 import { lesson, summary } from "../../site/live/ask.js";
-import { computeWith, drafterOf, fastestWay, nonDecreasing, promptIds, tryWays } from "../../site/live/asked.js";
+import {
+  computeWith,
+  drafterOf,
+  fastestWay,
+  nonDecreasing,
+  promptIds,
+  tryWays,
+} from "../../site/live/asked.js";
 import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
 

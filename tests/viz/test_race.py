@@ -7,7 +7,7 @@ import traitlets
 from browsing import accessibility_faults
 from javascript import evaluate
 from letters import Letters, tiny
-from mounting import says
+from mounting import bare_page, says
 
 from specdec_book import recordings
 from specdec_book.viz import Race
@@ -140,12 +140,13 @@ def test_used_by_keyboard_and_mouse(mounted):
 
 
 @pytest.mark.browser
-def test_the_quicker_lane_is_never_behind_and_the_words_are_compared(mounted):
+def test_the_quicker_lane_is_never_behind_and_the_words_are_compared(new_page):
     """It starts by itself; nothing moves while the texts fill; at the end a band marks equal words."""
     race = Race.load(autoplay=True)
-    page = mounted(race, 1366)
-    page.clock.install()
-    page.clock.pause_at(60_000)
+    page = new_page(viewport={"width": 1366, "height": 700})
+    page.clock.install(time=0)
+    page.set_content(bare_page(race, "light"))
+    page.clock.pause_at(600_000)
     page.get_by_role("button", name="Show the end").click()
     lines = page.evaluate(LINES)
     page.get_by_role("button", name="Race again").click()

@@ -552,14 +552,16 @@ function tokenNode(kind, text, isFlat = false) {
   const isDeleted = DELETED.includes(kind);
   const tag = isDeleted ? "del" : INSERTED.includes(kind) ? "ins" : "span";
   const node = make(tag, { class: `sdl-token sdl-${kind}` });
-  readable(text).split("\n").forEach((line, i) => {
-    if (i > 0)
-      node.append(
-        make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
-        isFlat || isDeleted || kind === "drafted" ? "" : "\n",
-      );
-    node.append(line);
-  });
+  readable(text)
+    .split("\n")
+    .forEach((line, i) => {
+      if (i > 0)
+        node.append(
+          make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
+          isFlat || isDeleted || kind === "drafted" ? "" : "\n",
+        );
+      node.append(line);
+    });
   return node;
 }
 

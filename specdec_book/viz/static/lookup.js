@@ -229,7 +229,13 @@ function render({ model, el }) {
   );
   const [first] = texts.slice(model.get("text") ?? 0);
   if (first) {
-    const all = formulas.rounds(first.ids, first.start, model.get("n"), model.get("gamma"), model.get("latest"));
+    const all = formulas.rounds(
+      first.ids,
+      first.start,
+      model.get("n"),
+      model.get("gamma"),
+      model.get("latest"),
+    );
     const accepted = all.map((each) => each.accepted);
     openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
   }

@@ -239,7 +239,10 @@ function render({ model, el }) {
   }
   const change = () => {
     kinds.value = races.indexOf(current());
-    view.request.replaceChildren(make("span", { class: "sdl-hidden" }, "Request: "), `“${current().request}”`);
+    view.request.replaceChildren(
+      make("span", { class: "sdl-hidden" }, "Request: "),
+      `“${current().request}”`,
+    );
     view.parts.forEach((part, i) => layOut(part, lanes()[i]));
     finish();
   };

@@ -463,7 +463,11 @@ function render({ model, el }) {
   let isPlaying = false;
   let from = 0; // the moment at which playing began; it ends with the round
   if (options.quiz && !model.get("autoplay"))
-    openAt(model, "moment", moments.findIndex((moment) => formulas.question(rounds, moment)));
+    openAt(
+      model,
+      "moment",
+      moments.findIndex((moment) => formulas.question(rounds, moment)),
+    );
   const opening = model.get("moment") ?? 0;
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });

@@ -210,7 +210,11 @@ function drawLatency(svg, width, s, r) {
           "stroke-dasharray": dash,
         }),
         // the wall at which the queue begins to grow without limit
-        make("path", { d: `M${x(line.at(-1)[0])} ${y(line.at(-1)[1])}V${box.top}`, stroke, "stroke-width": 1.5 }),
+        make("path", {
+          d: `M${x(line.at(-1)[0])} ${y(line.at(-1)[1])}V${box.top}`,
+          stroke,
+          "stroke-width": 1.5,
+        }),
       );
     return line.length ? [x(line.at(-1)[0]), y(line.at(-1)[1]), label] : null;
   });
