@@ -5,6 +5,7 @@ solution behind the fold.
 import ast
 import functools
 import json
+import linecache
 import re
 import textwrap
 from collections.abc import Callable
@@ -80,8 +81,10 @@ def names_of(statements: list[ast.stmt]) -> dict:
 
 
 def defined(source: str, name: str, scope: dict) -> Callable:
-    scope = dict(scope)
-    exec(source, scope)
+    """The function that a cell defines, with its source to be found, as a kernel does it."""
+    scope, file = dict(scope), f"<{name}-{hash(source)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), scope)
     return scope[name]
 
 

@@ -2,16 +2,26 @@
 a message that names the mistake if it is a known one.
 
 A check returns an `Outcome` and never raises, so that a page with an unsolved exercise still runs
-to its end. Texts, hints and solutions of the exercises are in the notebooks.
+to its end. Texts, hints and solutions of the exercises are in the notebooks; the natural mistakes
+stand here, each beside its check.
 """
 
+import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from specdec_book.exercises.answer import has_gap, is_unfinished, run, shown_call
+
 UNWRITTEN = "Still to be written: fill in what is missing, and return its value."
+HINT = "The fold “Hint” of this exercise has the next step."
+TRIES = 2
+"""The number of wrong answers after which a hint is offered."""
+_wrong: Counter[str] = Counter()
+"""Wrong answers so far, by the name of the reader's function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +30,19 @@ class Outcome:
 
     Attributes:
         passed: whether the answer is right.
-        message: what to tell the reader. It is printed after a mark, which is neutral as long as
-            nothing is written.
+        message: what to tell the reader.
+        begun: whether the reader has changed the exercise; until then the mark is neutral.
     """
 
     passed: bool
     message: str
+    begun: bool = True
 
     def __bool__(self) -> bool:
         return self.passed
 
     def __repr__(self) -> str:
-        mark = "✓" if self.passed else "○" if self.message == UNWRITTEN else "✗"
+        mark = "✓" if self.passed else "✗" if self.begun else "○"
         return f"{mark} {self.message}"
 
 
@@ -40,12 +51,14 @@ class Mistake:
     """A wrong answer that a check recognizes.
 
     Attributes:
-        formula: a function with this mistake, called as the reader's function is.
+        formula: a function with this mistake, called with the arguments of a case.
         message: what to tell the reader.
+        stub: whether the exercise makes this mistake before the reader changes it.
     """
 
     formula: Callable[..., Any]
     message: str
+    stub: bool = False
 
 
 def same(given: Any, right: Any) -> bool:
@@ -54,63 +67,84 @@ def same(given: Any, right: Any) -> bool:
     return given.shape == right.shape and bool(np.allclose(given, right, rtol=1e-6, atol=1e-9))
 
 
-def _unfinished(given: Any) -> bool:
-    """Return whether an answer still contains the stub's `...`."""
-    return given is ... or (isinstance(given, list | tuple) and any(map(_unfinished, given)))
+def check(
+    fn: Callable,
+    right: Callable,
+    cases: Sequence[tuple],
+    mistakes: Sequence[Mistake] = (),
+    given_as: Callable[[Any], Any] = lambda argument: argument,
+) -> Outcome:
+    """Compare a reader's function with the right one on every case.
+
+    Args:
+        fn: the reader's function.
+        right: the right function.
+        cases: tuples of arguments, numbers and lists.
+        mistakes: wrong answers to recognize.
+        given_as: what `fn` gets in place of an argument, for instance an array for a list.
+    """
+    return concluded(fn, _outcome(fn, right, cases, mistakes, given_as))
 
 
-def _shown(x: Any) -> str:
-    """Return a value as a reader would write it: 2e+12, not 2000000000000.0."""
-    if isinstance(x, list | tuple):
-        return f"[{', '.join(map(_shown, x))}]"
-    return f"{x:g}" if isinstance(x, float) else repr(x)
+def concluded(fn: Callable, outcome: Outcome) -> Outcome:
+    """Count a wrong answer, and offer the hint after the second one in a row."""
+    name = f"{getattr(fn, '__module__', '')}.{getattr(fn, '__name__', '')}"
+    if outcome.passed or not outcome.begun:
+        _wrong.pop(name, None)
+        return outcome
+    _wrong[name] += 1
+    if _wrong[name] < TRIES:
+        return outcome
+    return replace(outcome, message=f"{outcome.message} {HINT}")
 
 
-def _call(fn: Callable, case: tuple) -> str:
-    """Return the call that went wrong, as a line of Python."""
-    return f"{getattr(fn, '__name__', 'your function')}({', '.join(map(_shown, case))})"
+def _outcome(fn, right, cases, mistakes, given_as) -> Outcome:
+    """Return the outcome of a check, whatever came before it."""
+    calls = [tuple(map(given_as, case)) for case in cases]
+    unwritten = Outcome(False, f"{UNWRITTEN} It is called as {shown_call(fn, calls[0])}.", False)
+    open_line, answers = has_gap(fn), []
+    for call in calls:
+        given, trouble = _attempt(fn, call)
+        if is_unfinished(given) or (trouble and ("ellipsis" in trouble or open_line)):
+            return unwritten
+        if trouble:
+            return Outcome(False, f"{shown_call(fn, call)} {trouble}")
+        answers.append(given)
+    expected = [right(*case) for case in cases]
+    wrong = [i for i, given in enumerate(answers) if not same(given, expected[i])]
+    if not wrong:
+        return Outcome(True, f"Right, on all {len(cases)} cases.")
+    if open_line:
+        return unwritten
+    for mistake in mistakes:
+        if all(same(given, mistake.formula(*case)) for case, given in zip(cases, answers)):
+            return Outcome(False, mistake.message, not mistake.stub)
+    i = wrong[0]
+    return Outcome(
+        False,
+        f"{shown_call(fn, calls[i])}: the answer is {_short(expected[i])}; your function returns"
+        f" {_short(answers[i])}.",
+    )
 
 
-def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
-    """Return (the reader's answer on one case, None), or (None, what went wrong)."""
-    try:
-        given = fn(*case)
-    except (
-        Exception
-    ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
-        if "ellipsis" in str(error):
-            return None, UNWRITTEN
-        return None, f"{_call(fn, case)} raises {type(error).__name__}: {error}"
-    if given is None or _unfinished(given):
-        return None, UNWRITTEN
+def _attempt(fn: Callable, call: tuple) -> tuple[Any, str | None]:
+    """Return (the reader's answer to one call, None), or (what it returned, what is wrong)."""
+    given, trouble = run(fn, lambda: fn(*copy.deepcopy(call)))  # an answer may change its lists
+    if trouble or is_unfinished(given):
+        return given, trouble
+    if given is None:
+        return None, "returns nothing (None): is its `return` missing?"
     try:
         np.asarray(given, dtype=float)
     except (TypeError, ValueError):
-        return None, f"{_call(fn, case)} is {given!r}, which is not a number or a row of numbers."
+        return given, f"is {_clipped(given)}, which is not a number or a row of numbers."
     return given, None
 
 
-def check(
-    fn: Callable, right: Callable, cases: Sequence[tuple], mistakes: Sequence[Mistake] = ()
-) -> Outcome:
-    """Compare a reader's function with the right one on every case."""
-    answers = []
-    for case in cases:
-        given, trouble = _attempt(fn, case)
-        if trouble:
-            return Outcome(False, trouble)
-        answers.append(given)
-    wrong = [(case, given) for case, given in zip(cases, answers) if not same(given, right(*case))]
-    if not wrong:
-        return Outcome(True, f"Right, on all {len(cases)} cases.")
-    for mistake in mistakes:
-        if all(same(given, mistake.formula(*case)) for case, given in zip(cases, answers)):
-            return Outcome(False, mistake.message)
-    case, given = wrong[0]
-    return Outcome(
-        False,
-        f"{_call(fn, case)}: the answer is {_short(right(*case))}; your function returns {_short(given)}.",
-    )
+def _clipped(x: Any) -> str:
+    """Return the value's own text, shortened."""
+    text = repr(x)
+    return text if len(text) <= 200 else f"{text[:200]} …"
 
 
 def _short(x: Any) -> str:

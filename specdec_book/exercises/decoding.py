@@ -4,6 +4,7 @@ counted work, one round of a chain and its caches."""
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 
 from specdec_book.exercises.check import Mistake, Outcome, check
 
@@ -267,12 +268,18 @@ ROWS_P = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]]
 ROWS_Q = [[0.3, 0.5, 0.2], [0.2, 0.6, 0.2]]
 
 
-def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
-    """Check fn(tokens, p, q, uniforms, last) → the tokens that the round emits.
+def _rows(argument):
+    """Return a list of rows as a tensor [rows, V], as the chapter's p and q are."""
+    is_rows = isinstance(argument, list) and isinstance(argument[0], list)
+    return torch.tensor(argument, dtype=torch.float64) if is_rows else argument
 
-    tokens: γ drafts. p: γ + 1 rows. q: γ rows. uniforms: one per test. last: the uniform of the
-    recovered or bonus token, by inversion: the first token at which the cumulative probability
-    exceeds it.
+
+def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
+    """Check fn(tokens, p, q, uniforms, last) → the list of tokens that the round emits.
+
+    tokens: list of γ drafts. p: tensor [γ + 1, V]. q: tensor [γ, V]. uniforms: list, one per test.
+    last: the uniform of the recovered or bonus token, by inversion: the first token at which the
+    cumulative probability exceeds it.
     """
     cases = [
         ([1, 2], ROWS_P, ROWS_Q, [0.7, 0.1], 0.9),
@@ -319,4 +326,5 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
                 "the residual is the excess of p over q, not of q over p.",
             ),
         ],
+        given_as=_rows,
     )

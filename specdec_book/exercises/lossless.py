@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from specdec_book.exercises.check import UNWRITTEN, Mistake, Outcome, check
+from specdec_book.exercises.answer import has_gap, run
+from specdec_book.exercises.check import UNWRITTEN, Mistake, Outcome, check, concluded
 from specdec_lite import theory
 from specdec_lite.sampling import Rng, outcomes
 
@@ -31,12 +32,16 @@ def shy_residual(p: Sequence[float], q: Sequence[float], k: float) -> np.ndarray
     return missing / missing.sum() if missing.sum() > 1e-12 else np.asarray(p, dtype=float)
 
 
+def _array(argument: Sequence[float] | float) -> np.ndarray | float:
+    """Return a list as an array, as the chapter's rows are."""
+    return np.array(argument) if isinstance(argument, list) else argument
+
+
 def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[float]]) -> Outcome:
     """Check fn(p, q, k) → the distribution to recover from if drafts are accepted with k·min(1,
     p/q)."""
-    arrays = lambda p, q, k: fn(np.array(p), np.array(q), k)
     return check(
-        arrays,
+        fn,
         shy_residual,
         [(*pair, k) for pair in PAIRS for k in SHYNESS],
         [
@@ -44,6 +49,7 @@ def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[
                 lambda p, q, k: theory.residual(p, q),
                 "that is the residual for k = 1. With k below 1 every token is accepted too rarely,"
                 " so every token has something missing.",
+                stub=True,
             ),
             Mistake(
                 lambda p, q, k: np.asarray(p, dtype=float),
@@ -61,6 +67,7 @@ def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[
                 "the mass accepted as x is k·min(p, q), not k·q.",
             ),
         ],
+        given_as=_array,
     )
 
 
@@ -69,7 +76,7 @@ def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[flo
     recovers from p."""
     right = lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p)
     return check(
-        lambda p, q: fn(np.array(p), np.array(q)),
+        fn,
         right,
         PAIRS,
         [
@@ -92,6 +99,7 @@ def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[flo
                 "the replacement comes from p in this rule, not from q.",
             ),
         ],
+        given_as=_array,
     )
 
 
@@ -128,7 +136,7 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
     """Return the probabilities [V, V] that x is drafted and y emitted, and whether every run ended.
 
     Raises what the rule raises, TypeError if it returns something that is not a token,
-    NotImplementedError if it returns nothing.
+    NotImplementedError if it returns the stub's `...`.
     """
 
     def experiment(rng: Rng) -> tuple[int, int | type[_Endless]]:
@@ -144,8 +152,10 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
         if emitted is _Endless:
             ended = False
             continue
-        if emitted is None or emitted is ...:
+        if emitted is ...:
             raise NotImplementedError
+        if emitted is None:
+            raise TypeError("it returns nothing (None): is its `return` missing?")
         if isinstance(emitted, bool) or not isinstance(emitted, int) or not 0 <= emitted < len(p):
             raise TypeError(
                 f"it emits {emitted!r}: return a token, a whole number from 0 to {len(p) - 1}"
@@ -154,6 +164,7 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
     return joint, ended
 
 
+KEPT = "q: every draft is kept."  # what the exercise does before the reader changes it
 KNOWN = (
     (
         lambda p, q, kept: kept + theory.total_variation(p, q) * p,
@@ -163,7 +174,7 @@ KNOWN = (
         lambda p, q, kept: kept + theory.total_variation(p, q) * q,
         "the distribution of taking the replacement from q.",
     ),
-    (lambda p, q, kept: q, "q: every draft is kept."),
+    (lambda p, q, kept: q, KEPT),
 )
 
 
@@ -236,30 +247,37 @@ def check_lossless(rule: Judge) -> Outcome:
     The rule is run over every outcome of its draws and flips, on several pairs of p and q. Whatever
     it raises is reported, not raised.
     """
+    return concluded(rule, _enumerated(rule))
+
+
+def _enumerated(rule: Judge) -> Outcome:
+    """Return the outcome of enumerating a rule on every pair."""
     kept, most = [], []
     for pair in TRIED:
         p, q = (torch.tensor(row, dtype=torch.float64) for row in pair)
-        try:
-            joint, ended = _joint(rule, p, q)
-            total = joint.sum(0)
-            wrong = _verdict(p, q, total) if ended else _unended(p, q, total)
-            if wrong and ended and _is_foreign(rule, p, q, joint):
-                wrong = FOREIGN
-        except NotImplementedError:
-            return Outcome(False, UNWRITTEN)
-        except (
-            Exception
-        ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
-            return Outcome(
-                False,
-                f"for p={pair[0]} and q={pair[1]} your rule raises {type(error).__name__}: {error}",
-            )
+        result, trouble = run(rule, lambda: _on_pair(rule, p, q))
+        share, wrong = result or (0.0, trouble and f"for p={pair[0]} and q={pair[1]} it {trouble}")
+        if wrong and (wrong == UNWRITTEN or has_gap(rule)):
+            return Outcome(False, UNWRITTEN, begun=False)
         if wrong:
-            return Outcome(False, wrong)
-        kept.append(joint.trace().item())
+            return Outcome(False, wrong, begun=not wrong.endswith(KEPT))
+        kept.append(share)
         most.append(theory.acceptance_rate(p, q).item())
     share = (
         f"it emits the drafted token {sum(kept) / len(kept):.3f} of the time; no exact rule emits"
         f" it more often than {sum(most) / len(most):.3f}."
     )
     return Outcome(True, f"Exact on all {len(TRIED)} pairs: {share}")
+
+
+def _on_pair(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[float, str | None]:
+    """Return (how often the rule emits the drafted token, what is wrong with it or None)."""
+    try:
+        joint, ended = _joint(rule, p, q)
+    except NotImplementedError:
+        return 0.0, UNWRITTEN
+    total = joint.sum(0)
+    wrong = _verdict(p, q, total) if ended else _unended(p, q, total)
+    if wrong and ended and _is_foreign(rule, p, q, joint):
+        wrong = FOREIGN
+    return joint.trace().item(), wrong
