@@ -108,8 +108,9 @@ mutate: $(SETUP)
 linkcheck: $(SETUP)
 	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links
 
-lab: $(SETUP)
-	$(BIN)/jupyter lab notebooks
+# From the root, so that links from a chapter to the library's files open too.
+lab: $(VENV)/.smollm2
+	$(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
 serve: book
 	$(BIN)/python site/serve.py --port $(PORT)

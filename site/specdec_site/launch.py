@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 from sphinx.application import Sphinx
 
-LAB = "http://localhost:8888/lab/tree/"
+LAB = "http://localhost:8888/lab/tree/notebooks/"
 
 
 def add_jupyterlab(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
