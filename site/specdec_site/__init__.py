@@ -3,7 +3,8 @@
 One module for each concern. Before pages are read, `execution` runs the chapters whose
 `chapter_inputs` changed. While pages are read, `outputs` renders figures and interactives, `tables`
 turns a figure's data into a table, `boxes` turns block quotes into boxes, `numbering` puts chapter
-numbers before titles, `bibliography_style` labels the bibliography, `execution_times` records when
+numbers before titles, `addresses` turns public addresses of the book's own files into links to
+them, `bibliography_style` labels the bibliography, `execution_times` records when
 chapters ran. `deferred` adds directives whose content is known only after all pages are read: `maps`
 draws the maps of the start page, `lossless_tables` shows what the tests found lossless,
 `board_table` the best method for each kind of text, `busy_machine` the effect of other programs on
@@ -17,6 +18,7 @@ HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `form
 from sphinx.application import Sphinx
 
 from . import (
+    addresses,
     archive,
     assets,
     bibliography_style,
@@ -46,6 +48,7 @@ def setup(app: Sphinx) -> dict:
         boxes,
         bibliography_style,
         execution,
+        addresses,
         deferred,
         execution_times,
         maps,

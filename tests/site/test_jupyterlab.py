@@ -1,14 +1,18 @@
-"""A chapter in JupyterLab, in a browser: a moved bar of its bench changes the kernel's value."""
+"""Chapters in JupyterLab as `make lab` starts it: every cell runs, sliders reach the kernel, links
+lead somewhere, and the start prints no error."""
 
 import json
 import os
 import re
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
@@ -16,137 +20,175 @@ import pytest
 from conftest import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-CHAPTER = ROOT / "notebooks" / "06_why_lossless.ipynb"
+CHAPTERS = ["06_why_lossless", "07_how_fast", "19_will_it_pay"]
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 READ_BACK = """
 import ipywidgets
-benches = [w for w in ipywidgets.widgets.widget._instances.values() if isinstance(w, Bench)]
-print("kernel has", [[round(x, 3) for x in w.p] for w in benches])
-"""
+from specdec_book.viz.interactive import Interactive
+shown = [w.state() for w in ipywidgets.widgets.widget._instances.values()
+         if isinstance(w, Interactive)]
+print("kernel has", [{name: x for name, x in state.items() if isinstance(x, int | float)
+                      or x and isinstance(x, list) and isinstance(x[0], float)}
+                     for state in shown])
+""".strip()
+OPTIONS = [
+    "--no-browser",
+    "--allow-root",
+    "--port-retries=0",
+    "--IdentityProvider.token=",
+    "--ServerApp.disable_check_xsrf=True",
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+]
+OUTPUT = ".jp-OutputArea-output"
+SAID = f"""() => [...document.querySelectorAll('{OUTPUT}')].map((output) => output.textContent)
+    .find((text) => text.includes('kernel has'))"""
 
 
-def short_chapter() -> nbformat.NotebookNode:
-    """Return the chapter up to its bench, and a cell that prints the bench's state in the kernel."""
-    notebook = nbformat.read(CHAPTER, as_version=4)
-    last = next(
-        i
-        for i, cell in enumerate(notebook.cells)
-        if cell.cell_type == "code" and "Bench(" in cell.source
-    )
-    notebook.cells = [
-        *notebook.cells[: last + 1],
-        nbformat.v4.new_code_cell(READ_BACK.strip(), id="read-back"),
-    ]
-    return notebook
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A running JupyterLab.
+
+    Attributes:
+        address: where it answers, with a slash at the end.
+        log: the file of what it printed.
+    """
+
+    address: str
+    log: Path
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[str]:
-    """The address of JupyterLab on localhost, in a folder with the chapter."""
-    nbformat.write(short_chapter(), tmp_path / "chapter.ipynb")
+def makefiles_options() -> list[str]:
+    """Return the options with which `make lab` starts JupyterLab."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    return shlex.split(re.search(r"^\t\$\(BIN\)/jupyter lab (.*)$", makefile, flags=re.M)[1])
+
+
+def copy_of_the_repository(folder: Path) -> None:
+    """Link a folder to the repository's, but for the chapters: JupyterLab saves what it runs."""
+    for source in ROOT.iterdir():
+        if source.is_dir() and not source.name.startswith((".", "_")):
+            (folder / source.name).symlink_to(source)
+    (folder / "notebooks").unlink()
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    for chapter in CHAPTERS:
+        path = folder / "notebooks" / f"{chapter}.ipynb"
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells.append(nbformat.v4.new_code_cell(READ_BACK, id="read-back"))
+        nbformat.write(notebook, path)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory) -> Iterator[Lab]:
+    """JupyterLab on localhost, started as `make lab` does, in a copy of the repository."""
+    folder, settings = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("settings")
+    copy_of_the_repository(folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = tmp_path / "settings"
     tracker = settings / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     tracker.parent.mkdir(parents=True)
     tracker.write_text(json.dumps({"windowingMode": "none"}))  # keeps every output in the page
-    options = [
-        "--no-browser",
-        "--allow-root",
-        f"--port={port}",
-        "--port-retries=0",
-        f"--ServerApp.root_dir={tmp_path}",
-        "--IdentityProvider.token=",
-        "--ServerApp.disable_check_xsrf=True",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]
     environment = os.environ | {
         "JUPYTERLAB_SETTINGS_DIR": str(settings),
         "JUPYTER_CONFIG_DIR": str(settings),
         "PYTHONPATH": str(ROOT),
     }
-    log = (tmp_path / "lab.log").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *options],
-        cwd=tmp_path,
-        env=environment,
-        stdout=log,
-        stderr=log,
-    )
-    address = f"http://127.0.0.1:{port}/"
+    log = settings / "lab.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *makefiles_options(), *OPTIONS, f"--port={port}"],
+            cwd=folder,
+            env=environment,
+            stdout=file,
+            stderr=file,
+        )
+    running = Lab(f"http://127.0.0.1:{port}/", log)
     try:
         while True:
             try:
-                urllib.request.urlopen(address + "api", timeout=patience() / 1000)
+                urllib.request.urlopen(f"{running.address}api", timeout=patience() / 1000)
                 break
             except OSError:
-                assert process.poll() is None, (tmp_path / "lab.log").read_text()
+                assert process.poll() is None, log.read_text()
                 time.sleep(0.5)
-        yield address
+        yield running
     finally:
         process.terminate()
         process.wait()
 
 
-@pytest.mark.browser
 @pytest.mark.slow
-def test_slider_reaches_the_kernel(chromium, lab: str):
-    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
-    page = context.new_page()
-    page.set_default_timeout(patience())
-    outside_requests = []
-    page.on(
-        "request",
-        lambda r: (
-            outside_requests.append(r.url)
-            if not r.url.startswith((lab, lab.replace("http", "ws"), "data:", "blob:"))
-            else None
-        ),
-    )
-    page.goto(f"{lab}lab/tree/chapter.ipynb?reset")
+def test_every_link_of_every_chapter_leads_to_a_file_that_the_server_has(lab: Lab):
+    targets = {
+        os.path.normpath(f"notebooks/{target}")
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown"
+        for target in LINK.findall(cell.source)
+    }
+    assert targets
+    for target in targets:
+        question = f"{lab.address}api/contents/{target}?content=0"
+        assert json.load(urllib.request.urlopen(question))["path"] == target
+
+
+@pytest.mark.slow
+def test_it_opens_the_chapters_and_its_start_prints_no_error(lab: Lab):
+    assert urllib.request.urlopen(lab.address).url == f"{lab.address}lab/tree/notebooks"
+    printed = lab.log.read_text()
+    assert "Jupyter Server" in printed
+    assert not re.search(r"error|not supported", printed, flags=re.I), printed[-3000:]
+
+
+def run_all(page, lab: Lab, chapter: str) -> None:
+    """Open a chapter, run all of its cells, and wait for the end of the last."""
+    page.goto(f"{lab.address}lab/tree/notebooks/{chapter}.ipynb?reset")
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_selector("#jp-main-statusbar :text('| Idle')")
     select = page.locator(".jp-Dialog button", has_text="Select")
     page.add_locator_handler(page.locator(".jp-Dialog"), lambda: select.click())
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_text("Run All Cells", exact=True).click()
+    error = f"{OUTPUT}[data-mime-type='application/vnd.jupyter.error']"
     page.wait_for_function(
-        """() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
-        output.textContent.includes('kernel has')
-        || output.dataset.mimeType === 'application/vnd.jupyter.error')""",
-        timeout=patience(15),
+        f'() => ({SAID})() || document.querySelector("{error}")', timeout=patience(15)
     )
-    assert (
-        page.locator(
-            ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']"
-        ).all_inner_texts()
-        == []
-    )
-    slider = page.locator(".jp-OutputArea-output input[type=range]").first
+    assert page.locator(error).all_inner_texts() == []
+
+
+def outside_requests(page, lab: Lab) -> list[str]:
+    """Return a list that fills with what the page asks of other hosts."""
+    requests: list[str] = []
+    own = (lab.address, lab.address.replace("http", "ws"), "data:", "blob:")
+    page.on("request", lambda r: r.url.startswith(own) or requests.append(r.url))
+    return requests
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_cell_runs_and_a_slider_reaches_the_kernel(chromium, lab: Lab, chapter: str):
+    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(patience())
+    requests, errors = outside_requests(page, lab), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    run_all(page, lab, chapter)
+
+    selected = "document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex"
+    slider = page.locator(f"{OUTPUT} input[type=range]:visible").first
     slider.scroll_into_view_if_needed()
-    before = float(slider.input_value())
-    cell_selected = page.evaluate(
-        "document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex"
-    )
+    before, cell, said = float(slider.input_value()), page.evaluate(selected), page.evaluate(SAID)
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    after = float(slider.input_value())
-    assert after == pytest.approx(before + 3 * float(slider.get_attribute("step")))
-    assert (
-        page.evaluate("document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex")
-        == cell_selected
-    )
+    step = float(slider.get_attribute("step"))
+    assert float(slider.input_value()) == pytest.approx(before + 3 * step)
+    assert page.evaluate(selected) == cell, "the keys reach the slider alone"
 
     page.locator(".jp-CodeCell", has_text="kernel has").locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
-    page.wait_for_function(
-        """value => [...document.querySelectorAll('.jp-OutputArea-output')].some(
-        (output) => output.textContent.includes('kernel has') && output.textContent.includes(value))""",
-        arg=f"[[{round(after, 3)},",
-    )
-    output = page.locator(".jp-OutputArea-output", has_text="kernel has").inner_text()
-    assert re.search(rf"\[\[{round(after, 3)},", output)
-    assert outside_requests == []
+    page.wait_for_function(f"(said) => ({SAID})() && ({SAID})() !== said", arg=said)
+    assert requests == [] and errors == []
     context.close()

@@ -1,0 +1,76 @@
+"""Links of the chapters to files outside the notebooks' folder.
+
+A notebook states them as public addresses: a page of the book where it is published, any other file
+in the repository. Colab has one notebook and no folder around it, so a relative link leads nowhere
+there. The build turns the addresses back to files, so the published page and its offline copy link
+to themselves. `PYTHONPATH=site python -m specdec_site.addresses` rewrites the relative links of all
+notebooks.
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from posixpath import normpath
+
+import yaml
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[2]
+RELATIVE = re.compile(r"(\]\()(\.\./[^)\s#\"\\]+)")
+
+
+@cache
+def prefixes() -> tuple[str, str]:
+    """Return where the book is published, and where the repository shows its files."""
+    repository = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["repository"]
+    owner, name = repository["url"].split("/")[-2:]
+    return f"https://{owner}.github.io/{name}/", f"{repository['url']}/blob/{repository['branch']}/"
+
+
+def outward(text: str) -> str:
+    """Return text with each relative link that leaves the folder as a public address."""
+    book, files = prefixes()
+
+    def address(link: re.Match) -> str:
+        path = normpath(f"notebooks/{link[2]}")
+        page = path.startswith("book/") and path.endswith(".md")
+        return link[1] + (f"{book}{path[:-3]}.html" if page else f"{files}{path}")
+
+    return RELATIVE.sub(address, text)
+
+
+def inward(text: str) -> str:
+    """Return text with each public address of a file as the relative link to this file."""
+    book, files = prefixes()
+    text = re.sub(rf"(\]\(){re.escape(book)}(book/[\w./-]+)\.html", r"\1../\2.md", text)
+    return re.sub(rf"(\]\(){re.escape(files)}([\w./-]+)", r"\1../\2", text)
+
+
+def read_inward(app: Sphinx, page: str, source: list[str]) -> None:
+    """Give Sphinx a chapter with links to files."""
+    if page.startswith("notebooks/"):
+        source[0] = inward(source[0])
+
+
+def register(app: Sphinx) -> None:
+    """Connect to a Sphinx application, after the executed chapter is put in place."""
+    app.connect("source-read", read_inward, priority=600)
+
+
+def rewrite() -> None:
+    """Rewrite the notebooks' relative links, and print the names of those that changed."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text = path.read_text("utf-8")
+        notebook = json.loads(text)
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = [outward(line) for line in cell["source"]]
+        new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+        if new != text:
+            path.write_text(new, "utf-8")
+            print(path.name)
+
+
+if __name__ == "__main__":
+    rewrite()
