@@ -97,6 +97,7 @@ class HuggingFaceBackend:
     Attributes:
         config: the text config.
         takes_positions: whether its forward takes position ids.
+        cache_name: the name of its forward's argument for the cache.
         by_path: whether it verifies a tree path by path.
         windowed: length of the sliding window that its code uses; None: no window.
         scale: the logits' factor; None until `logits` is called.
@@ -127,7 +128,10 @@ class HuggingFaceBackend:
         self.max_positions = context_length(config)
         self.embedding = model.get_input_embeddings()
         self.head = model.get_output_embeddings()
-        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
+        self.takes_positions = "position_ids" in parameters
+        # transformers renames the cache's argument in 5.24 and removes the old name in 5.40
+        self.cache_name = "cache" if "cache" in parameters else "past_key_values"
         kinds: set[str] = self.layer_types | set(getattr(config, "attention_layers", ()))
         self.by_path = (
             not self.takes_positions
@@ -220,10 +224,10 @@ class HuggingFaceBackend:
         """Run the model on tokens [B, n]; the pass gives the cache and the hidden layers."""
         out = self.model(
             input_ids=tokens,
-            past_key_values=inputs.cache.storage.cache,
             use_cache=True,
             output_hidden_states=bool(inputs.hidden_layers),
             logits_to_keep=int(last),
+            **{self.cache_name: inputs.cache.storage.cache},
             **options,
         )
         logits = out.logits[:, -1:] if last else out.logits  # some ignore logits_to_keep

@@ -33,7 +33,7 @@ REFUSED = {
 """Options of a generation config that cannot be combined with drafts → the value that is off."""
 MODES = ("greedy_search", "sample")
 """Generation modes of transformers that this loop replaces."""
-READ = ("attention_mask", "past_key_values", "position_ids", "cache_position")
+READ = ("attention_mask", "past_key_values", "cache", "position_ids", "cache_position")
 """Inputs of a model that are checked below."""
 HARMLESS = ("use_cache", "logits_to_keep")
 """Inputs of a model that change no logits."""
@@ -139,11 +139,12 @@ def check_inputs(input_ids: Tensor, inputs: dict) -> None:
             raise ValueError(
                 f"{name}: cannot be combined with a drafter, whose target reads token ids alone"
             )
-    mask, cache = inputs.get("attention_mask"), inputs.get("past_key_values")
+    mask = inputs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         raise ValueError("attention_mask has zeros: the prompt must have no padding")
-    if cache is not None and cache.get_seq_length() > 0:
-        raise ValueError("past_key_values is not empty: give the whole prompt as inputs")
+    for name in ("past_key_values", "cache"):  # the old and the new name in transformers
+        if inputs.get(name) is not None and inputs[name].get_seq_length() > 0:
+            raise ValueError(f"{name} is not empty: give the whole prompt as inputs")
     usual = torch.arange(input_ids.shape[1])
     for name in ("position_ids", "cache_position"):
         value = inputs.get(name)

@@ -94,23 +94,14 @@ def load_pair(
         TypeError: target or draft is neither a string nor a path.
         MemoryError: the models do not fit.
     """
-    if (target is None) != (draft is None):
-        raise ValueError(
-            f"target={target!r}, draft={draft!r}: give both, or neither for the shipped pair"
-        )
+    sources = _sources(target, draft)
     device = str(resolve_device(device))
-    sources = {
-        "target": SHIPPED / "target" if target is None else target,
-        "draft": SHIPPED / "draft" if draft is None else draft,
-    }
     dtypes = dict.fromkeys(sources, dtype)
     if target is None and device == "cpu" and dtype == "auto":
         dtypes["draft"] = "float32"
     placement = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
 
-    folders = {name: fetch_folder(name, source, DESCRIPTION) for name, source in sources.items()}
-    tokenizers = {name: load_tokenizer(folder) for name, folder in folders.items()}
-    _check_tokenizers(tokenizers["target"], tokenizers["draft"])
+    folders, tokenizer = _described(sources)
     on_device = ["draft"] if placement else ["target", "draft"]
     sizes = _check_fit(folders, device, dtypes, context, on_device)
     folders = {
@@ -125,7 +116,55 @@ def load_pair(
         device = str(large.device)
     with advise("loading the draft"):
         small = load_model(folders["draft"], device, dtypes["draft"])
-    return Pair(large, small, tokenizers["target"])
+    return Pair(large, small, tokenizer)
+
+
+def needed_memory(
+    target: str | Path | None = None,
+    draft: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    context: int | None = None,
+) -> dict[str, int]:
+    """Return the bytes that each model of a pair needs; download no weights.
+
+    Args:
+        target: hub id or folder; None for the shipped pair.
+        draft: hub id or folder; None for the shipped pair.
+        device: as for `load_pair`.
+        dtype: as for `load_pair`.
+        context: as for `load_pair`.
+
+    Returns:
+        Bytes of weights and cache of "target" and "draft", without working memory.
+
+    Raises:
+        ValueError: the models cannot work together, or a folder does not contain a model.
+        TypeError: target or draft is neither a string nor a path.
+    """
+    sources = _sources(target, draft)
+    folders, _ = _described(sources)
+    device = str(resolve_device(device))
+    return _needs(folders, device, dict.fromkeys(sources, dtype), context)[1]
+
+
+def _sources(target: str | Path | None, draft: str | Path | None) -> dict[str, str | Path]:
+    """Return where target and draft are, with the shipped pair for None."""
+    if (target is None) != (draft is None):
+        raise ValueError(
+            f"target={target!r}, draft={draft!r}: give both, or neither for the shipped pair"
+        )
+    if target is None or draft is None:
+        return {"target": SHIPPED / "target", "draft": SHIPPED / "draft"}
+    return {"target": target, "draft": draft}
+
+
+def _described(sources: dict[str, str | Path]) -> tuple[dict[str, Path], "PreTrainedTokenizerBase"]:
+    """Return the folders with both descriptions, and the tokenizer that the models share."""
+    folders = {name: fetch_folder(name, source, DESCRIPTION) for name, source in sources.items()}
+    tokenizers = {name: load_tokenizer(folder) for name, folder in folders.items()}
+    _check_tokenizers(tokenizers["target"], tokenizers["draft"])
+    return folders, tokenizers["target"]
 
 
 def _check_tokenizers(target: "PreTrainedTokenizerBase", draft: "PreTrainedTokenizerBase") -> None:
@@ -158,6 +197,15 @@ def _check_fit(
     on_device: list[str],
 ) -> dict[str, Size]:
     """Check the context length against both models and their memory against the device's."""
+    sizes, needs, room = _needs(folders, device, dtypes, context)
+    check_room({name: needs[name] for name in on_device}, device, room)
+    return sizes
+
+
+def _needs(
+    folders: dict[str, Path], device: str, dtypes: dict[str, str], context: int | None
+) -> tuple[dict[str, Size], dict[str, int], int]:
+    """Return each model's size, its bytes, and the tokens of the caches among them."""
     sizes = {name: model_size(folder) for name, folder in folders.items()}
     limit = min(size.positions for size in sizes.values())
     if context is not None and not (is_whole(context) and 1 <= context <= limit):
@@ -171,8 +219,7 @@ def _check_fit(
     for name, folder in folders.items():
         kind = resolve_dtype(dtypes[name], stored_dtype(folder), device)
         needs[name] = sizes[name].bytes(kind, room)
-    check_room({name: needs[name] for name in on_device}, device, room)
-    return sizes
+    return sizes, needs, room
 
 
 def save_pair(

@@ -245,6 +245,20 @@ def test_weights_that_the_model_does_not_have_are_rejected(folder):
         load_model(folder / "draft")
 
 
+def test_the_memory_of_a_pair_is_known_before_its_weights_are_there(folder):
+    """It is what load_pair refuses with; different tokenizers are refused at the same time."""
+    for file in folder.glob("*/*.safetensors"):
+        file.unlink()
+    both = folder / "target", folder / "draft"
+    needs = needed_memory(*both, device="cpu", dtype="float32", context=10)
+    half = needed_memory(*both, device="cpu", dtype="bfloat16", context=10)
+    assert needs["target"] > needs["draft"] > 0
+    assert needs == {name: 2 * count for name, count in half.items()}
+    train_tokenizer(["a different text"] * 9, vocabulary=270).save_pretrained(folder / "draft")
+    with pytest.raises(ValueError, match="different vocabularies"):
+        needed_memory(*both)
+
+
 def test_a_target_without_a_draft_is_rejected(folder):
     with pytest.raises(ValueError, match="target=.*draft=None"):
         load_pair(folder / "target")
