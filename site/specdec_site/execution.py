@@ -217,6 +217,7 @@ class Execution:
     def execute_all(self, chapters: list[str]) -> None:
         """Execute chapters, and report each start and end with the number of those left."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the kernels
+        os.environ["SPECDEC_PROGRESS"] = "0"  # a page shows results alone
         limit, left, stop = (
             float(self.app.config.nb_execution_timeout),
             len(chapters),

@@ -12,6 +12,7 @@ from specdec_book.viz.log_line import LogLine
 from specdec_book.viz.lookup import Lookup
 from specdec_book.viz.next_word import NextWord
 from specdec_book.viz.payoff import Payoff
+from specdec_book.viz.progress import watch
 from specdec_book.viz.race import Race
 from specdec_book.viz.roofline import Roofline
 from specdec_book.viz.round import Round
@@ -54,3 +55,5 @@ __all__ = [
     "figure",
     "table",
 ]
+
+watch()  # in a notebook, long cells show their progress

@@ -17,7 +17,7 @@ from specdec_lite.engine.native import NativeBackend
 from specdec_lite.loading import checkpoints
 from specdec_lite.loading.checkpoints import load_model, save_model
 from specdec_lite.loading.model_config import config_from_hf
-from specdec_lite.loading.pairs import SHIPPED, save_pair
+from specdec_lite.loading.pairs import SHIPPED, needed_memory, save_pair
 from specdec_lite.measure.machine import machine_profile
 from specdec_lite.training import train_tokenizer
 
