@@ -91,6 +91,23 @@ def test_scripts_are_valid_shell_and_call_existing_targets(name: str):
         assert set(re.findall(r"^make ([\w-]+)", text, flags=re.M)) <= set(TARGETS)
 
 
+@pytest.mark.parametrize("name", ["book", "weekly"])
+def test_actions_are_pinned_by_commit_and_no_step_keeps_the_token(name: str):
+    """A tag can be moved to other code; a commit cannot."""
+    text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text("utf-8")
+    uses = re.findall(r"uses: (.*)", text)
+    assert uses and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v[\d.]+", use) for use in uses)
+    for job in workflow(name)["jobs"].values():
+        for step in job["steps"]:
+            if "checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_newer_versions_of_the_pinned_actions_are_proposed():
+    dependabot = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text("utf-8"))
+    assert [update["package-ecosystem"] for update in dependabot["updates"]] == ["github-actions"]
+
+
 def test_each_push_tests_every_supported_python_before_publishing():
     jobs = workflow("book")["jobs"]
     pythons = jobs["test-all"]["strategy"]["matrix"]["python"]

@@ -1,4 +1,4 @@
-"""A chapter runs as on Colab: other package versions, no checkout, an empty folder.
+"""Every chapter runs as on Colab: other package versions, no checkout, an empty folder.
 
 torch is linked from the environment that runs the tests, because it is too large to download for a
 test; everything else is installed from scratch. The set-up cell is not changed: a setting of git
@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["repository"]["url"]
-CHAPTER = "05_draft_then_verify.ipynb"
+CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OLDEST = "transformers==5.0.0"
 OTHERS = [OLDEST, "nbclient", "ipykernel", "ipywidgets", "numpy<2.4"]
 RUN = """
@@ -80,15 +80,21 @@ def environment(tmp_path_factory) -> Path:
     return python
 
 
+@pytest.fixture(scope="module")
+def offered(environment: Path) -> dict[str, str]:
+    """The packages of the new environment before any chapter runs."""
+    names = packages(environment)
+    assert "specdec-lite" not in names and names["torch"] == version("torch")
+    assert names["transformers"] != version("transformers")
+    return names
+
+
 @pytest.mark.slow
-@pytest.mark.weekly
-def test_a_chapter_runs_where_the_library_is_not_installed(environment: Path, tmp_path: Path):
-    before = packages(environment)
-    assert (
-        "specdec-lite" not in before
-        and before["torch"] == version("torch")
-        and before["transformers"] != version("transformers")
-    )
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_where_the_library_is_not_installed(
+    environment: Path, offered: dict[str, str], tmp_path: Path, path: Path
+):
+    """The first chapter installs the library; no chapter changes a package that was there."""
     redirect = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"url.file://{ROOT}.insteadOf",
@@ -99,14 +105,14 @@ def test_a_chapter_runs_where_the_library_is_not_installed(environment: Path, tm
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
     }
-    path = os.pathsep.join([str(environment.parent), os.environ["PATH"]])
+    search = os.pathsep.join([str(environment.parent), os.environ["PATH"]])
     process = subprocess.run(
-        [environment, "-c", RUN, str(ROOT / "notebooks" / CHAPTER)],
+        [environment, "-c", RUN, str(path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
-        env=clean | redirect | {"PATH": path, "HF_HUB_OFFLINE": "1"},
+        env=clean | redirect | {"PATH": search, "HF_HUB_OFFLINE": "1"},
     )
     assert process.returncode == 0, process.stderr[-3000:]
     executed = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
@@ -114,7 +120,7 @@ def test_a_chapter_runs_where_the_library_is_not_installed(environment: Path, tm
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     after = packages(environment)
     assert {"specdec-lite", "gguf", "plotly", "scipy"} <= after.keys()
-    assert {name: after.get(name) for name in before} == before
+    assert {name: after.get(name) for name in offered} == offered
     assert sorted(item.name for item in tmp_path.iterdir()) == ["executed.ipynb"]
 
 

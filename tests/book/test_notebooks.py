@@ -264,6 +264,9 @@ def test_long_plotting_cells_are_folded(path: Path):
     assert unfolded == []
 
 
+AGING = re.compile(r"DeprecationWarning|FutureWarning|is deprecated|will be removed")
+
+
 @every_chapter
 def test_every_cell_ran(path: Path, book: Path):
     """The book's build executed every code cell, in order, and none raised an error."""
@@ -271,8 +274,10 @@ def test_every_cell_ran(path: Path, book: Path):
     source, result = cells(path, "code"), cells(executed, "code")
     assert [cell.source for cell in source] == [cell.source for cell in result]
     assert [cell.execution_count for cell in result] == list(range(1, len(result) + 1))
-    errors = [out.ename for cell in result for out in cell.outputs if out.output_type == "error"]
-    assert errors == []
+    outputs = [out for cell in result for out in cell.outputs]
+    assert [out.ename for out in outputs if out.output_type == "error"] == []
+    warned = [out.text for out in outputs if out.get("name") == "stderr" and AGING.search(out.text)]
+    assert warned == [], "a library announces that something goes"
 
 
 @every_chapter
