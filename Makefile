@@ -56,12 +56,12 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || $(AGAIN)
 	@echo "installing what requirements.txt names (some minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt || $(AGAIN)
-	@$(BIN)/python -m pip install --quiet --no-deps --editable . || $(AGAIN)
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . || $(AGAIN)
 	@touch $@
 
 node_modules/.installed: package.json package-lock.json
 	@command -v npm > /dev/null || site/install_debian.sh nodejs npm || { echo "npm is needed: install Node.js 18 or newer, then run this again"; exit 1; }
-	@npm ci --no-audit --no-fund --loglevel=error || $(AGAIN)
+	@npm ci --ignore-scripts --no-audit --no-fund --loglevel=error || $(AGAIN)
 	@touch $@
 
 $(VENV)/.smollm2: $(VENV)/.installed

@@ -75,6 +75,17 @@ def test_every_test_is_run_by_a_target_or_every_week():
         assert any(eval(run, dict(zip(marks, chosen))) for run in runs), chosen
 
 
+def test_the_set_up_builds_with_what_is_pinned_and_runs_no_script_of_a_package():
+    texts = [MAKEFILE, *scripts("weekly")]
+    editable = [line for text in texts for line in text.splitlines() if "--no-deps --" in line]
+    editable = [line for line in editable if "--editable" in line]
+    assert len(editable) == 2 and all("--no-build-isolation" in line for line in editable)
+    installs = re.findall(r"npm (?:ci|install) .*", MAKEFILE.replace("\\\n", ""))
+    assert len(installs) == 2 and all("--ignore-scripts" in line for line in installs)
+    requirements = (ROOT / "requirements.txt").read_text("utf-8")
+    assert "\nhatchling==" in requirements, "the build's tool is pinned too"
+
+
 def test_tests_run_with_one_process_per_core_and_one_thread_each():
     assert "--numprocesses $(WORKERS)" in MAKEFILE
     assert "PYTEST_XDIST_WORKER" not in os.environ or torch.get_num_threads() == 1

@@ -19,6 +19,8 @@ const PLAIN = "plain decoding",
   SPECULATIVE = "speculative decoding";
 const DELETED = ["rejected", "unused"];
 const GAIN = 1.05; // a smaller speedup is explained as a loss
+/** Characters of a question; the model reads far fewer. */
+const MOST = 20_000;
 let panels = 0;
 
 const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
@@ -62,18 +64,15 @@ function growingLane(title) {
   };
 }
 
-/** Returns what a shared address says of a run, or null. */
+/** Returns what a shared address claims of a run, or null if it cannot be true of any run. */
 export function sharedRun(hash) {
   const shared = new URLSearchParams(hash.replace(/^#/, "")).get("ask-run");
   const [speedup, low, high, plain, fast, ...device] = (shared ?? "").split("~");
   const numbers = [speedup, low, high, plain, fast].map(Number);
   if (!shared || numbers.some((x) => !Number.isFinite(x) || x <= 0 || x > 1e4)) return null;
-  return {
-    speedup: numbers[0],
-    range: [numbers[1], numbers[2]],
-    perSecond: [numbers[3], numbers[4]],
-    device: device.join(" ").slice(0, 80),
-  };
+  const [value, least, most, ...perSecond] = numbers;
+  if (least > value || value > most) return null;
+  return { speedup: value, range: [least, most], perSecond, device: device.join(" ").slice(0, 80) };
 }
 
 /** Returns the fragment of an address that carries a run. */
@@ -140,7 +139,7 @@ function layout(id, { smollm2, questions }) {
   const kinds = Object.fromEntries(questions.map(({ kind }, i) => [i, kind]));
   const view = {
     kind: menu(`${id}-kind`, kinds),
-    question: make("textarea", { id: `${id}-question`, rows: 3, autocomplete: "off" }),
+    question: make("textarea", { id: `${id}-question`, rows: 3, maxlength: MOST, autocomplete: "off" }),
     run: make(
       "button",
       { type: "button", class: "sdl-button sdl-ask-run" },
@@ -349,9 +348,9 @@ function mount(el, parts, asked) {
   if (shared) {
     view.shared.hidden = false;
     view.shared.textContent =
-      `Shared with you: ${ratio(shared.speedup)} (${ratio(shared.range[0])} to ${ratio(shared.range[1])}), ` +
-      `${shared.perSecond[0].toFixed(1)} → ${shared.perSecond[1].toFixed(1)} tokens per second, measured on: ${shared.device}. ` +
-      "Run it here to compare your device.";
+      `Shared with you, and not checked by this page: ${ratio(shared.speedup)} (${ratio(shared.range[0])} to ${ratio(shared.range[1])}), ` +
+      `${shared.perSecond[0].toFixed(1)} → ${shared.perSecond[1].toFixed(1)} tokens per second, measured on “${shared.device}”. ` +
+      "Run it here to measure your device.";
   }
   el.replaceChildren(view.root);
   return () => engine.stop();

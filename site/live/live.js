@@ -77,6 +77,7 @@ function layout(id, { manifest, presets }) {
     prompt: make("textarea", {
       id: `${id}-prompt`,
       rows: 4,
+      maxlength: 20_000, // the model reads far fewer characters
       spellcheck: "false",
       autocomplete: "off",
       autocapitalize: "off",

@@ -14,7 +14,7 @@ from itertools import count
 from types import FrameType
 
 from IPython import get_ipython
-from IPython.display import HTML, display
+from IPython.display import HTML, DisplayHandle
 
 AFTER = 5.0
 """Seconds of a cell before the first sign."""
@@ -58,7 +58,8 @@ class Progress:
         """Show the cell's time and line until it ends."""
         if self.ended.wait(AFTER):
             return
-        handle = display(HTML(self.sign(thread, AFTER)), display_id=True)
+        handle = DisplayHandle()
+        handle.display(HTML(self.sign(thread, AFTER)))
         for turn in count(1):
             if self.ended.wait(EVERY):
                 break

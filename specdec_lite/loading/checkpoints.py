@@ -68,14 +68,30 @@ def weight_patterns(folder: Path) -> list[str]:
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Load the Hugging Face tokenizer of a model's folder."""
     native_config(folder)  # raises if config.json is malformed
-    if _is_generic(folder):
-        # the class that AutoTokenizer would return, without the 900 modules that it imports
-        from transformers import PreTrainedTokenizerFast
+    with _readable(folder, "tokenizer"):
+        if _is_generic(folder):
+            # the class that AutoTokenizer would return, without the 900 modules that it imports
+            from transformers import PreTrainedTokenizerFast
 
-        return PreTrainedTokenizerFast.from_pretrained(folder)
-    from transformers import AutoTokenizer
+            return PreTrainedTokenizerFast.from_pretrained(folder)
+        from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+@contextmanager
+def _readable(folder: Path, part: str) -> Iterator[None]:
+    """Turn whatever a damaged file makes transformers raise into a ValueError with the folder's
+    name."""
+    try:
+        yield
+    except Exception as error:  # nearly any type, also bare Exceptions of the tokenizers' code
+        if isinstance(error, MemoryError) or is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"{folder}: its {part} cannot be read ({type(error).__name__}:"
+            f" {' '.join(str(error).split())[:200]}): copy it again from the model's repository"
+        ) from error
 
 
 def _is_generic(folder: Path) -> bool:
@@ -83,7 +99,7 @@ def _is_generic(folder: Path) -> bool:
     try:
         described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         plain = described["tokenizer_class"] == "TokenizersBackend" and "auto_map" not in described
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
     return plain and read_config(folder).get("model_type") == "llama"
 
@@ -95,7 +111,11 @@ def model_size(folder: str | Path) -> Size:
     """Return the size of the model that a folder's config.json describes; read no weights."""
     folder = Path(folder)
     config = native_config(folder)
-    size = hugging_face_size(folder) if config is None else native_size(config)
+    if config is None:
+        with _readable(folder, "config.json"):
+            size = hugging_face_size(folder)
+    else:
+        size = native_size(config)
     if not read_config(folder).get("quantization_config"):
         return size
     return replace(size, quantized_bytes=_stored_bytes(folder))
@@ -150,7 +170,7 @@ def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
     for name in ("generation_config.json", "config.json"):
         try:
             stated = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             continue
         if stated is not None:
             break

@@ -19,6 +19,7 @@ REQUIRED = (
 COUNTS = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
 MOST_LAYERS = 10_000
 """Layers that are built; a file that states more would occupy the loader for minutes."""
+ROPE_NUMBERS = {"rope_theta", "factor", "low_freq_factor", "high_freq_factor"}
 KINDS = {dict: "object", list: "array"}
 DTYPES = {
     "float64": torch.float64,
@@ -126,6 +127,10 @@ def _check_entries(config: dict) -> None:
         value = config.get(name)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name}={shortened(value)}: must be a JSON {KINDS[kind]}")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    for name in ROPE_NUMBERS & rope.keys():
+        if rope[name] is not None and not (is_number(rope[name]) and rope[name] > 0):
+            raise ValueError(f"rope's {name}={shortened(rope[name])}: must be a number > 0")
 
 
 def _layer_types(config: dict) -> set[str]:

@@ -702,3 +702,53 @@ def test_a_config_of_absurd_size_is_refused_at_once_in_a_short_sentence(entries,
     with pytest.raises(ValueError) as error:
         load_model(tmp_path)
     assert len(str(error.value)) < 400
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("text", [DEEP, "{}", '{"model": 1}', "not JSON", ""])
+@pytest.mark.parametrize("generic", [True, False])
+def test_a_damaged_tokenizer_is_one_line_with_its_folder(folder, text, generic):
+    (folder / "draft" / "tokenizer.json").write_text(text)
+    if not generic:
+        (folder / "draft" / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match=f"{folder.name}.draft: its tokenizer cannot be read"):
+        load_pair(folder / "target", folder / "draft", device="cpu")
+
+
+def test_a_folder_without_a_tokenizer_is_named(folder):
+    for file in (folder / "draft").glob("token*"):
+        file.unlink()
+    with pytest.raises(ValueError, match="draft: its tokenizer cannot be read"):
+        load_pair(folder / "target", folder / "draft", device="cpu")
+
+
+def test_a_deep_generation_config_ends_no_text(folder):
+    (folder / "draft" / "generation_config.json").write_text(DEEP)
+    assert load_pair(folder / "target", folder / "draft", device="cpu").draft
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        dict(model_type=["llama"]),
+        dict(hidden_act="eval"),
+        dict(hidden_act=["silu"]),
+        dict(quantization_config=[1]),
+        dict(rope_parameters=dict(rope_type="default", rope_theta="x")),
+        dict(rope_parameters=dict(rope_type="default", rope_theta=-1)),
+        dict(rope_parameters=dict(rope_type="linear", factor=0)),
+        dict(rope_parameters=dict(rope_type=["llama3"])),
+        dict(layer_types=[["full_attention"]], model_type="qwen3"),
+        dict(dtype=["float32"]),
+        dict(vocab_size="9" * 10_000_000),
+    ],
+    ids=lambda entries: "-".join(entries),
+)
+def test_a_value_of_a_wrong_kind_is_a_short_error_of_the_documented_type(folder, entries):
+    path = folder / "draft" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+    with pytest.raises(ValueError, match="draft") as caught:
+        load_pair(folder / "target", folder / "draft", device="cpu")
+    assert len(str(caught.value)) < 1000

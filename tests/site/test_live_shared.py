@@ -1,0 +1,46 @@
+"""What a shared address of the live page may say."""
+
+import json
+import subprocess
+from urllib.parse import quote
+
+import pytest
+from conftest import ROOT
+
+CODE = """
+import(process.argv[1]).then(({ sharedRun, shareFragment }) => {
+  const answers = JSON.parse(process.argv[2]).map((hash) => sharedRun(hash));
+  const run = { speedups: [1.8, 2, 1.5], perSecond: { plain: 10, speculative: 18 } };
+  console.log(JSON.stringify([answers, sharedRun(shareFragment(run, "a phone"))]));
+});
+"""
+
+
+def claims(*runs: str) -> list:
+    """Return what the page reads from addresses, and from an address that it made itself."""
+    hashes = json.dumps([f"#ask-run={quote(run)}" for run in runs])
+    command = ["node", "-e", CODE, str(ROOT / "site" / "live" / "ask.js"), hashes]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "9999~1~2~10~18~a phone",  # outside its own range
+        "1.8~2~1~10~18~a phone",
+        "1.8~1~2~10~-1~a phone",
+        "1.8~1~2~10~1e9~a phone",
+        "1.8~1~2~nan~18~a phone",
+        "1.8",
+        "",
+    ],
+)
+def test_a_claim_that_no_run_can_have_is_not_shown(run):
+    assert claims(run)[0] == [None]
+
+
+def test_a_claim_is_cut_and_a_runs_own_address_is_read():
+    (claim,), own = claims("1.8~1.5~2~10~18~" + "x" * 1000)
+    assert claim["speedup"] == 1.8 and len(claim["device"]) == 80
+    assert own == {"speedup": 1.8, "range": [1.5, 2], "perSecond": [10, 18], "device": "a phone"}
