@@ -59,6 +59,8 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
             texts[file.name] = [file.read_text(encoding="utf-8")]
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--text {file}: must be a file of UTF-8 text ({error})") from None
+        if not texts[file.name][0].strip():
+            raise ValueError(f"--text {file}: is empty")
     return texts or None
 
 

@@ -10,7 +10,8 @@ draws the maps of the start page, `lossless_tables` shows what the tests found l
 `board_table` the best method for each kind of text, `busy_machine` the effect of other programs on
 a measurement, `library` lists the files to read, `live_speed`
 shows the recorded races of the live page.
-On finished pages: `assets` and `live` write scripts beside them, `repair_html` repairs the theme's
+On finished pages: `assets` and `live` write scripts beside them, `licenses` the licences of others'
+parts, `repair_html` repairs the theme's
 HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
 `bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
 """

@@ -15,7 +15,7 @@ from sphinx.errors import ExtensionError
 
 from specdec_book.viz import interactive, theme
 
-from . import live
+from . import licenses, live
 
 FONT = "@fontsource-variable/source-sans-3"
 VENDORED = {
@@ -70,6 +70,7 @@ def publish(app: Sphinx, error: Exception | None) -> None:
         copy_vendored(Path(app.srcdir) / "node_modules", static)
         write_interactives(static)
         live.write(static, Path(app.srcdir) / "node_modules")
+        licenses.write(static)
 
 
 def register(app: Sphinx) -> None:
