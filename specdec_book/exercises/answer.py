@@ -8,6 +8,7 @@ import linecache
 import textwrap
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,8 +43,10 @@ def time_limit(seconds: float) -> Iterator[None]:
 def run(fn: Callable, call: Callable[[], Any]) -> tuple[Any, str | None]:
     """Return (what `call` returns, None), or (None, what went wrong in the reader's `fn`)."""
     try:
-        with time_limit(SECONDS):
-            return call(), None
+        # libraries tell each other of their plans; a reader cannot act on that
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            with time_limit(SECONDS):
+                return call(), None
     except OutOfTime as stop:
         return None, (
             f"was stopped after {SECONDS:g} seconds{_where(stop, fn)}. Does each loop come to an"

@@ -3,7 +3,7 @@ a message that names the mistake if it is a known one.
 
 A check returns an `Outcome` and never raises, so that a page with an unsolved exercise still runs
 to its end. Texts, hints and solutions of the exercises are in the notebooks; the natural mistakes
-stand here, each beside its check.
+are here, each beside its check.
 """
 
 import copy

@@ -90,7 +90,7 @@ def _readable(folder: Path, part: str) -> Iterator[None]:
             raise
         raise ValueError(
             f"{folder}: its {part} cannot be read ({type(error).__name__}:"
-            f" {' '.join(str(error).split())[:200]}): copy it again from the model's repository"
+            f" {' '.join(str(error).split())[:400]}): copy it again from the model's repository"
         ) from error
 
 

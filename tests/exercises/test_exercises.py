@@ -1,4 +1,4 @@
-"""Every exercise of every chapter: its stub is told to be unwritten, its solution passes, and each
+"""Every exercise of every chapter: its stub counts as unwritten, its solution passes, and each
 mistake that its check declares is named."""
 
 import inspect
