@@ -88,6 +88,8 @@ def _readable(folder: Path, part: str) -> Iterator[None]:
     except Exception as error:  # nearly any type, also bare Exceptions of the tokenizers' code
         if isinstance(error, MemoryError) or is_out_of_memory(error):
             raise
+        if "trust_remote_code" in str(error):  # whole files, with code that is not run here
+            raise
         raise ValueError(
             f"{folder}: its {part} cannot be read ({type(error).__name__}:"
             f" {' '.join(str(error).split())[:400]}): copy it again from the model's repository"
