@@ -49,25 +49,31 @@ def round_bar(
 
 
 def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
-    """Draw the bars of p and q on top of each other, with their overlap and the excess of either."""
+    """Draw each token's bars of p and q, and both on top of each other: the overlap and the rest."""
     shared = [min(a, b) for a, b in zip(p, q)]
     parts = ", ".join(f"{name} {s:.2f}" for name, s in zip(names, shared))
+    high = 66
     drawing = Sketch(
-        6 + 38 * len(p),
-        f"Bars of p and q on top of each other. Their overlap is {parts}, and {sum(shared):.2f} in"
-        " total. The draft's excess and the target's residual have the same sum.",
-        f"Solid: the overlap of both bars, β = {sum(shared):.2f} in total. Dashed: the draft's"
-        " excess on some tokens equals the target's residual on the others.",
+        high * len(p),
+        f"Bars of p and q, and both on top of each other. Their overlap is {parts}, and"
+        f" {sum(shared):.2f} in total. The draft's excess and the target's residual have the same"
+        " sum.",
+        f"Solid: the overlap of both bars, {sum(shared):.0%} in total. Dashed: the draft's excess"
+        " on some tokens equals the target's residual on the others.",
     )
     left, scale = BAR_START, BAR_LENGTH / max(*p, *q)
     for row, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
-        y, extra = 6 + 38 * row, abs(a - b)
-        drawing.words(left - 8, y + 18, name, "end")
-        drawing.box(left, y, scale * s, 26, "accepted", f"{s:.2f}", fill=100)
+        y, extra = 4 + high * row, abs(a - b)
+        for top, kind, value in ((y, "target", a), (y + 13, "draft", b)):
+            drawing.box(left, top, scale * value, 10, kind)
+            drawing.words(left + scale * value + 6, top + 9, f"{kind} {value:.2f}", "start")
+        drawing.words(left - 8, y + 45, name, "end", bold=True)
+        drawing.box(left, y + 28, scale * s, 26, "accepted", f"{s:.2f}", fill=100)
         if extra > 1e-9:
             kind, part = ("recovered", "residual") if a > b else ("rejected", "excess")
-            drawing.box(left + scale * s, y, scale * extra, 26, kind, dashed=True)
-            drawing.words(left + scale * (s + extra) + 6, y + 18, f"{part} {extra:.2f}", "start")
+            drawing.box(left + scale * s, y + 28, scale * extra, 26, kind, dashed=True)
+            end = left + scale * (s + extra) + 6
+            drawing.words(end, y + 45, f"{part} {extra:.2f}", "start")
     return drawing
 
 

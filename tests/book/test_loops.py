@@ -88,10 +88,22 @@ def blocks_of_a_model() -> Loop:
     )
 
 
+def blockwise() -> Loop:
+    drafter = cache(lambda: d.BlockwiseDrafter.from_pretrained(pair().target, k=4))
+    weights = lambda: list(zip(drafter().heads.up, drafter().heads.down))
+    return Loop(
+        "04_blockwise_parallel",
+        "blockwise",
+        lambda loop, ids: loop(pair().target, weights(), ids, COUNT, 4),
+        drafter,
+    )
+
+
 LOOPS = {
     "draft model, T = 0": chain_of_a_model(0.0),
     "draft model, T = 1": chain_of_a_model(1.0),
     "block verification": blocks_of_a_model(),
+    "blockwise": blockwise(),
 }
 
 

@@ -74,7 +74,11 @@ def test_solid_bars_are_the_overlap_and_the_rest_balances():
     (over,), (excess,) = widths(html, "recovered"), widths(html, "rejected")
     assert over == pytest.approx(excess) == pytest.approx(solid[0] * 2 / 3, rel=1e-4)
     assert "residual 0.20" in html and "excess 0.20" in html
-    assert "β = 0.80" in DRAWN["overlap"].caption
+    assert "80% in total" in DRAWN["overlap"].caption
+    bars = [widths(html, kind) for kind in ("target", "draft")]
+    assert [[x / solid[0] * 0.3 for x in row] for row in bars] == [
+        pytest.approx(row, rel=1e-4) for row in ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2])
+    ]
 
 
 @pytest.mark.parametrize("gamma", [1, 4])
