@@ -51,7 +51,9 @@ def test_every_measured_number_has_a_mark_or_a_source(page):
 
 @every_page
 def test_prose_says_which_numbers_were_recorded_under_load(page):
-    names = {mark["name"] for mark in quote.MARKED.finditer(PAGES[page]) if mark["name"]}
+    """Counts do not depend on the load."""
+    marks = [*quote.MARKED.finditer(PAGES[page])]
+    names = {m["name"] for m in marks if m["name"] and re.search("speed|second", m["expression"])}
     loaded = {n for n in names if not n.endswith(".json") and recordings.load(n).is_disturbed}
     assert not loaded or "under load" in PAGES[page], loaded
 
