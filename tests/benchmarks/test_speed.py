@@ -160,6 +160,15 @@ def test_every_contender_is_recorded(rows):
         assert {"speculative", *row["drafters"]} == {n for n in names if n[:2] not in ("pl", "hf")}
 
 
+def test_speeds_follow_from_the_recorded_runs(rows):
+    for row in rows:
+        for name, prompts in row["runs"].items():
+            runs = [run.split(",") for prompt in prompts for run in prompt.split()]
+            assert len(runs) == row["turns"]
+            pace = sum(float(us) / float(tokens) for us, tokens, _ in runs) / len(runs)
+            assert 1e6 / pace == pytest.approx(row["tokens_per_second"][name], rel=1e-2)
+
+
 def test_a_drafter_without_limits_has_all_entries(rows):
     for row in rows:
         for entry in (row, *row["drafters"].values()):
