@@ -247,6 +247,7 @@ def evaluation_prompts() -> dict[str, list[dict]]:
     """Return the shipped prompts by domain.
 
     `make_prompts` wrote them on the machine that trained the pair, so they are the same everywhere.
+    Four whose text other modules of the corpus repeat were replaced by others of its windows.
 
     Returns:
         {domain: [{"source": name of the document, "text": prompt}]}.
