@@ -36,7 +36,7 @@ MARK = re.compile(
 CHECKED = re.compile(r"<!-- checked: (\S+) -->")
 SETTING = re.compile(
     r"95 % (?:bootstrap )?intervals?|intervals? (?:are )?of 95 %|80 % band|"
-    r"(?:Python|in) \d+\.\d+\b(?! ?[%×])|\d+(?:\.\d+){2,}"
+    r"(?:Python|in|transformers|PyTorch|vLLM|SGLang) \d+\.\d+\b(?! ?[%×])|\d+(?:\.\d+){2,}"
 )
 CITED = re.compile(r"\]\(https?://(?!(?:colab|specdec-lite|github\.com/specdec-lite))|\{cite")
 SKIPPED_HEADING = re.compile(r"(?m)^#+ .*(?:Exercises|References|questions|Questions)")
