@@ -63,9 +63,16 @@ class EagleNorms(EagleAblations):
     name = "eagle-norms"
     what = "norms and losses of one-block heads on the shipped target: rates of acceptance"
     time = "half an hour"
+    unrelated = ("cache", "heads")
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        names = list(HEADS)
+        parser.add_argument("--heads", nargs="+", choices=names, default=names, help="default: all")
 
     def parts(self):
-        return [*HEADS]
+        return [*self.options.heads]
 
     def run(self, part):
         head, inputs = train_head(part, self.pair.target, self.texts, self.options, HEADS)

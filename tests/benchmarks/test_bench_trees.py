@@ -10,6 +10,7 @@ from text_laws import random_law
 
 from benchmarks import trees
 from benchmarks.experiment import execute
+from specdec_book import recordings
 from specdec_lite.acceptance import (
     block_distribution,
     draw_tree,
@@ -23,6 +24,7 @@ from specdec_lite.drafters.trees.expansion import (
     with_replacement,
     without_replacement,
 )
+from specdec_lite.drafters.trees.sequoia import RATES
 
 chosen = lambda row, count, rng: likeliest(row, count)
 chosen_first = lambda row, count, rng: drawn_then_chosen(row, count, rng)[::-1]
@@ -61,6 +63,10 @@ def test_no_rule_exceeds_the_optimum():
             assert rows[name][temperature] <= best[0] + 1e-9
         assert rows["walk, 3 without replacement"][temperature] <= best[1] + 1e-9
     assert trees.random_acceptance(20)["k_seq_below_walk"] == 0
+
+
+def test_sequoia_drafts_with_the_recorded_sibling_rates():
+    assert list(RATES) == pytest.approx(recordings.load("token-trees").data["rates"]["1"], abs=5e-4)
 
 
 def test_a_binary_tree_has_two_children_everywhere():

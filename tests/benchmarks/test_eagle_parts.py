@@ -80,3 +80,13 @@ def test_the_smollm2_recording_supports_chapter_11():
         assert method["same"] == method["texts"]
         rows = zip(*(method[who][key] for who in ("ours", "vllm") for key in ("rates", "errors")))
         assert all(abs(a - b) < 1.96 * (c**2 + d**2) ** 0.5 for a, c, b, d in rows)
+
+
+def test_norms_gain_more_than_the_loss():
+    heads = recordings.load("eagle-norms").data["heads"]
+    first = {name: head["alpha"]["mean"][0] for name, head in heads.items()}
+    for loss in ("imitating", "on text"):
+        gain = first[f"normed inputs, {loss}"] - first[f"EAGLE-1, {loss}"]
+        assert gain > abs(first["normed inputs, imitating"] - first["normed inputs, on text"])
+    for block in ("EAGLE-1", "normed inputs", "MTP"):
+        assert first[f"{block}, imitating"] > first[f"{block}, on text"]
