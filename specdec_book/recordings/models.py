@@ -16,7 +16,7 @@ MODELS = {"pair": "the book's target", "smollm2": "SmolLM2"}
 class Passes:
     """Passes of one model on the recording's machine.
 
-    seconds: {k: median}. spread: {k: (low, high)}, between which half of the repetitions lie.
+    seconds: {k: median}.
     weight_bytes, cache_bytes: what a pass reads. bandwidth: bytes the machine reads per second.
     """
 
@@ -24,7 +24,6 @@ class Passes:
     dtype: str
     parameters: int
     seconds: dict[int, float]
-    spread: dict[int, tuple[float, float]]
     weight_bytes: int
     cache_bytes: int
     bandwidth: float
@@ -67,7 +66,6 @@ def passes(model: str, dtype: str = "float32") -> Passes:
                 dtype=dtype,
                 parameters=row["parameters"],
                 seconds={k: t[1] for k, t in times.items()},
-                spread={k: (t[0], t[2]) for k, t in times.items()},
                 weight_bytes=row["weight_bytes"],
                 cache_bytes=row["cache_bytes"],
                 bandwidth=recording.data["profile"]["bandwidth"],
