@@ -35,8 +35,8 @@ MARK = re.compile(
 """Replaced by † in what `prose` returns."""
 CHECKED = re.compile(r"<!-- checked: (\S+) -->")
 SETTING = re.compile(
-    r"95 % (?:bootstrap )?intervals?|intervals? (?:are )?of 95 %|80 % band|"
-    r"(?:Python|in|transformers|PyTorch|vLLM|SGLang) \d+\.\d+\b(?! ?[%×])|\d+(?:\.\d+){2,}"
+    r"95 % (?:bootstrap )?intervals?|intervals? (?:are )?of 95 %|80 % band|\d+(?:\.\d+){2,}|"
+    r"(?:Python|in|transformers|PyTorch|vLLM|SGLang) \d+\.\d+\b(?!\.\d| ?[%×])"
 )
 CITED = re.compile(r"\]\(https?://(?!(?:colab|specdec-lite|github\.com/specdec-lite))|\{cite")
 SKIPPED_HEADING = re.compile(r"(?m)^#+ .*(?:Exercises|References|questions|Questions)")
