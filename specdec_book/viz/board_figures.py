@@ -1,11 +1,16 @@
 """Figures of the scoreboard: which method for which text, and predicted against measured speed."""
 
-import plotly.graph_objects as go
+from collections.abc import Sequence
 
+import plotly.graph_objects as go
+from IPython.display import Markdown
+
+from specdec_book.recordings import spread
 from specdec_book.recordings.board import MAIN_KINDS, Board, load
 from specdec_book.viz.cells import cells
 from specdec_book.viz.figure import figure
 from specdec_book.viz.scoreboard import TARGETS
+from specdec_book.viz.tables import table
 from specdec_book.viz.theme import PALETTE
 
 SHOWN = 14
@@ -65,6 +70,33 @@ def advice() -> tuple[tuple[str, ...], list[list[str]], str]:
     return ("text", *heads), rows, f"{unit} ({plain}). Prompts per kind: {sizes}."
 
 
+def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
+    """Return the folded table of some rows of the board, below the fastest plain decoder."""
+    board = load(model)
+    heads = ("decoder", "τ", "tokens per second", "× fastest plain", "best text", "worst text")
+    rows = []
+    for temperature in filter(board.has_speeds, board.temperatures):
+        plain, kinds = board.costs.best_plain(temperature), board.kinds(temperature)
+        pace = board.plain_pace(plain, temperature)[0]
+        rows.append((f"fastest plain: {plain}, T = {temperature:g}", "1", f"{1 / pace:.0f}", 1))
+        for name in methods:
+            entry = board.entry(name, None, temperature)
+            if entry is None or entry["over_best"] is None:
+                continue
+            of = {kind: board.speeds(name, kind, temperature)["over_best"][0] for kind in kinds}
+            ends = [f"{kind} {of[kind]:.2f}" for kind in (max(of, key=of.get), min(of, key=of.get))]
+            number = f"{entry['tokens_per_second']:.0f}"
+            tau, speed = f"{entry['tau']['value']:.2f}", spread(entry["over_best"])
+            rows.append((f"{name}, {entry['dtype']}, T = {temperature:g}", tau, number, speed, *ends))
+    caption = (
+        f"{TARGETS.get(model, model)}, {board.size} prompts of each of six kinds, on"
+        f" {board.costs.data['threads']} threads; 95 % intervals over prompts and turns"
+    )
+    rows = [(*row, *[""] * (len(heads) - len(row))) for row in rows]
+    fold = "Measured here: speed on the scoreboard"
+    return table(heads, rows, caption, fold, source=board.source())
+
+
 def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     """Return one cell per method and kind of text, the best method first.
 
@@ -111,7 +143,6 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
 
 def card(board: Board, name: str, entry: dict, temperature: float) -> str:
     """Return the text of a hover card: the numbers of a cell and the path to its chapter."""
-    spread = lambda each: "{:.2f} [{:.2f}, {:.2f}]".format(each["value"], *each["interval"])
     lines = [f"<b>{name}</b>", f"τ {spread(entry['tau'])}"]
     if entry["over_best"]:
         best = board.costs.best_plain(temperature)

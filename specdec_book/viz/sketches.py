@@ -295,25 +295,33 @@ def self_drafts() -> SketchRow:
 
 def _tower(method: str) -> Sketch:
     words = f"{method}: {SELF_DRAFTS[method]}"
-    drawing = Sketch(192, words, words, 120)
-    part = lambda x, y, width, height, runs=True: drawing.box(
-        x, y, width, height, "target" if runs else "empty", dashed=not runs
+    drawing = Sketch(204, words, words, 142)
+    names = dict.fromkeys(("head", "attention", "MLP", "cache", "last"), "")
+    if method == "early exit":  # the first tower names the parts
+        names = {name: name for name in names}
+    elif method == "fewer bits":
+        names |= {"head": "8 bits", "attention": "8 bits", "MLP": "8 bits"}
+    part = lambda x, y, width, height, name, runs=True: drawing.box(
+        x, y, width, height, "target" if runs else "empty", name, dashed=not runs
     )
-    thin = 10 if method == "fewer bits" else 0
-    part(14 + thin / 2, 6, 64 - thin, 14)
+    part(4, 6, 92, 17, names["head"])
     for block in range(BLOCKS):
-        y = 154 - 16 * block
-        for side in (0, 1):
-            is_beyond_exit = method == "early exit" and block > 2
-            is_skipped = method == "skipped sublayers" and (block, side) in SKIPPED
-            runs = not (is_beyond_exit or is_skipped)
-            part(14 + 33 * side + thin / 4, y, 31 - thin / 2, 12, runs)
+        y = 158 - 18 * block
+        name = lambda part: names[part] if block == 0 or method == "fewer bits" else ""
+        is_beyond_exit = method == "early exit" and block > 2
+        is_skipped = lambda side: method == "skipped sublayers" and (block, side) in SKIPPED
+        part(4, y, 56, 15, name("attention"), not (is_beyond_exit or is_skipped(0)))
+        part(62, y, 34, 15, name("MLP"), not (is_beyond_exit or is_skipped(1)))
         is_read = method != "sparse cache" or block in (0, BLOCKS - 2, BLOCKS - 1)
-        part(92, y, 14, 12, is_read)
+        part(104, y, 34, 15, name("cache"), is_read)
     if method == "early exit":
-        drawing.line((46, 118), (46, 21), arrow=True)
+        drawing.line((50, 120), (50, 24), arrow=True)
     count = 4 if method == "look-ahead rows" else 1
     for position in range(count):
-        x = 41 - 9 * (count - 1) + 18 * position
-        drawing.box(x, 176, 10, 10, "empty" if position else "neutral", fill=100)
+        x = 45 - 12 * (count - 1) + 24 * position
+        drawing.box(x, 182, 12, 12, "empty" if position else "neutral", fill=100)
+    if names["last"]:
+        drawing.words(62, 192, "last token", "start", faint=True)
+    elif count > 1:
+        drawing.words(100, 192, "rows", "start", faint=True)
     return drawing

@@ -173,6 +173,92 @@ LOOPS |= {
 }
 
 
+def greedy(page: str, name: str, library: Callable, given: Callable = tuple) -> Loop:
+    """Return a greedy loop whose arguments are the target, ids, count, and what `given` returns."""
+    return Loop(page, name, lambda loop, ids: loop(pair().target, ids, COUNT, *given()), library)
+
+
+def earlier_texts() -> list[list[int]]:
+    return [pair().tokenizer.encode(prompt) for prompt in PROMPTS[:3]]
+
+
+def suffix_with_memory():
+    drafter = d.SuffixDrafter(16)
+    for text in earlier_texts():
+        drafter.learn(text)
+    return drafter
+
+
+COPYING, SELF = "08_model_free", "09_self_drafts"
+LOOPS |= {
+    "prompt lookup": greedy(COPYING, "prompt_lookup", lambda: d.PromptLookupDrafter(8)),
+    "suffix decoding": greedy(COPYING, "suffix_decoding", lambda: d.SuffixDrafter(16)),
+    "suffix decoding with a memory": greedy(
+        COPYING, "suffix_decoding", suffix_with_memory, lambda: (earlier_texts(),)
+    ),
+    "token recycling": greedy(
+        "10b_recycling", "recycling", lambda: d.TokenRecyclingDrafter(pair().target)
+    ),
+    "Jacobi": greedy("14_lookahead", "jacobi_decoding", lambda: d.JacobiDrafter(8)),
+    "Lookahead": greedy("14_lookahead", "lookahead", d.LookaheadDrafter),
+}
+
+
+@cache
+def exit_drafter():
+    return d.EarlyExitDrafter.from_pretrained(pair().target, gamma=3)
+
+
+@cache
+def pass_drafter():
+    return d.PassDrafter.from_pretrained(pair().target)
+
+
+@cache
+def eight_bits():
+    return d.QuantizedDrafter(pair().target, 8, 3)
+
+
+SKIP = {(0, "attention"), (5, "mlp")}
+LOOPS |= {
+    "early exit": greedy(
+        SELF, "early_exit", exit_drafter, lambda: (exit_drafter().layers, exit_drafter().adapter)
+    ),
+    "early exit, no adapter": greedy(
+        SELF, "early_exit", lambda: d.EarlyExitDrafter(pair().target, 6, 3), lambda: (6,)
+    ),
+    "skipped sublayers": greedy(
+        SELF,
+        "skipped_sublayers",
+        lambda: d.LayerSkipDrafter(pair().target, SKIP, 3),
+        lambda: (SKIP,),
+    ),
+    "fewer bits": greedy(SELF, "fewer_bits", eight_bits, lambda: (eight_bits().model,)),
+    "sinks and a window": greedy(
+        SELF, "sparse_cache", lambda: d.SparseCacheDrafter(pair().target, 4, 32, 3)
+    ),
+    "look-ahead rows": greedy(SELF, "look_ahead", pass_drafter, lambda: (pass_drafter().rows,)),
+}
+
+
+@cache
+def medusa_drafter():
+    return d.MedusaDrafter.from_pretrained(pair().target)
+
+
+def medusa(temperature: float) -> Loop:
+    def ours(loop, ids):
+        heads, tree = medusa_drafter().heads, medusa_drafter().tree
+        rng = sampling.Sampling(temperature), sampling.SeededRng(5)
+        return loop(pair().target, heads, tree, ids, COUNT, *rng)
+
+    options = (("temperature", temperature), ("seed", 5))
+    return Loop("10_medusa", "medusa_decoding", ours, medusa_drafter, options)
+
+
+LOOPS |= {f"Medusa, T = {temperature:g}": medusa(temperature) for temperature in (0.0, 1.0)}
+
+
 def free_names(function: ast.AST) -> set[str]:
     """Return the names that a definition reads from its module."""
     table = symtable.symtable(ast.unparse(function), "page", "exec")
