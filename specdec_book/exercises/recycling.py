@@ -114,11 +114,11 @@ def check_rates(fn: Callable[[Table, list[int], int], Sequence[float]]) -> Outco
                 "tokens without an entry in the table count too: nothing can be drafted after them.",
             ),
             Mistake(
-                lambda table, text, ranks: [
-                    hit / len(text) for hit in _hits(table, text, ranks)
-                ],
+                lambda table, text, ranks: [hit / len(text) for hit in _hits(table, text, ranks)],
                 "the last token has no next token, so divide by one less than the text's length.",
             ),
-            Mistake(_hits, "these are counts. Divide them by the number of tokens with a next token."),
+            Mistake(
+                _hits, "these are counts. Divide them by the number of tokens with a next token."
+            ),
         ],
     )

@@ -87,10 +87,12 @@ def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
             ends = [f"{kind} {of[kind]:.2f}" for kind in (max(of, key=of.get), min(of, key=of.get))]
             number = f"{entry['tokens_per_second']:.0f}"
             tau, speed = f"{entry['tau']['value']:.2f}", spread(entry["over_best"])
-            rows.append((f"{name}, {entry['dtype']}, T = {temperature:g}", tau, number, speed, *ends))
+            rows.append(
+                (f"{name}, {entry['dtype']}, T = {temperature:g}", tau, number, speed, *ends)
+            )
     caption = (
-        f"{TARGETS.get(model, model)}, {board.size} prompts of each of six kinds, on"
-        f" {board.costs.data['threads']} threads; 95 % intervals over prompts and turns"
+        f"{TARGETS.get(model, model)}, {board.size} prompts of each of six kinds, threads:"
+        f" {board.costs.data['threads']}; 95 % intervals over prompts and turns"
     )
     rows = [(*row, *[""] * (len(heads) - len(row))) for row in rows]
     fold = "Measured here: speed on the scoreboard"
