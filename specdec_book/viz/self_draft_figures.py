@@ -1,0 +1,134 @@
+"""Figures of drafts from the target itself, from their recordings."""
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from specdec_book import recordings
+from specdec_book.viz.figure import figure
+from specdec_book.viz.theme import PALETTE
+
+NAMES = {"pair": "the pair", "smollm2": "SmolLM2"}
+COLORS = {"pair": PALETTE["one"], "smollm2": PALETTE["other"]}
+
+
+def error_bars(speeds: list[dict]) -> dict:
+    """Return the error bars of estimates with intervals."""
+    return dict(
+        array=[speed["interval"][1] - speed["value"] for speed in speeds],
+        arrayminus=[speed["value"] - speed["interval"][0] for speed in speeds],
+    )
+
+
+def exit_acceptance() -> go.Figure:
+    """Return the acceptance rate by the share of the layers that draft, with and without training."""
+    recording = recordings.load("early-exit-acceptance")
+    targets = recording.data["targets"]
+    fig = go.Figure()
+    for name, of in targets.items():
+        share = [(block + 1) / of["layers"] for block in range(of["layers"])]
+        fig.add_scatter(name=NAMES[name], x=share, y=of["rates"], line_color=COLORS[name])
+        trained = {int(block): each["rate"] for block, each in of["adapters"].items()}
+        fig.add_scatter(
+            name=f"{NAMES[name]}, adapter",
+            x=[block / of["layers"] for block in trained],
+            y=list(trained.values()),
+            mode="markers",
+            showlegend=False,
+            marker=dict(size=13, color=COLORS[name], symbol="star"),
+        )
+    fig.add_scatter(
+        x=[0, 1],
+        y=[0, 1],
+        mode="lines",
+        line=dict(dash="dash", color=PALETTE["neutral"]),
+        showlegend=False,
+    )
+    fig.add_annotation(x=0.3, y=0.3, text="α = c", showarrow=False, xshift=-14, yshift=14)
+    half = max(of["rates"][of["layers"] // 2 - 1] for of in targets.values())
+    fig.update_layout(title=f"Half of the layers get at most {half:.0%} of drafts accepted")
+    fig.update_xaxes(title="fraction of the layers that draft")
+    fig.update_yaxes(title="acceptance rate α at temperature 1", range=[0, 1])
+    return figure(
+        fig,
+        "Acceptance rate of a draft that stops early, by the fraction of layers that it runs. Stars:"
+        " with a trained adapter. Below the dashed line a draft cannot pay.",
+        source=recording.source,
+    )
+
+
+def sparse_speed() -> go.Figure:
+    """Return the speedup of drafts on a part of the cache, by the entries that they read."""
+    recording = recordings.load("sparse-cache-speed")
+    rows = recording.data["rows"]
+    titles = [f"{row['context']:,} tokens" for row in rows]
+    fig = make_subplots(1, len(rows), shared_yaxes=True, subplot_titles=titles)
+    for column, row in enumerate(rows, 1):
+        for kind, color in {"window": PALETTE["one"], "chunks": PALETTE["other"]}.items():
+            drafts = [each for each in row["drafts"] if each["draft"].startswith(kind)]
+            speeds = [each["speedup"] for each in drafts]
+            fig.add_scatter(
+                name=kind,
+                x=[each["draft"].split()[1] for each in drafts],
+                y=[speed["value"] for speed in speeds],
+                error_y=error_bars(speeds),
+                line_color=color,
+                showlegend=column == 1,
+                row=1,
+                col=column,
+            )
+    fig.add_hline(y=1, line_dash="dash", line_color=PALETTE["neutral"])
+    pays = [
+        f"{sum(each['speedup']['interval'][0] > 1 for each in row['drafts'])} of"
+        f" {len(row['drafts'])} drafts clearly pay after {title}"
+        for row, title in zip(rows, titles)
+    ]
+    fig.update_layout(title=", ".join(pays))
+    fig.update_xaxes(title="cache entries that the draft reads", type="category")
+    fig.update_yaxes(title="speedup × plain", col=1)
+    return figure(
+        fig,
+        "Speedup of SmolLM2 with a draft on part of its own cache, with 95 % intervals; one"
+        " sequence, γ = 3, temperature 1.",
+        source=recording.source,
+    )
+
+
+def self_draft_speed() -> go.Figure:
+    """Return the speedup of every self-draft of two targets, with its α and c."""
+    recording = recordings.load("self-draft-speed")
+    targets = recording.data["targets"]
+    titles = [NAMES[name] for name in targets]
+    fig = make_subplots(
+        len(targets), shared_xaxes=True, vertical_spacing=0.12, subplot_titles=titles
+    )
+    paying = set()
+    for panel, of in enumerate(targets.values(), 1):
+        rows = sorted(of["rows"], key=lambda row: row["speedup"]["value"])
+        levels = [1 if "rows" in row["method"] else row["levels"] for row in rows]
+        costs = [row["draft"] / count for row, count in zip(rows, levels)]
+        speeds = [row["speedup"] for row in rows]
+        paying |= {row["method"] for row in rows if row["speedup"]["interval"][0] > 1}
+        fig.add_scatter(
+            x=[speed["value"] for speed in speeds],
+            y=[
+                f"{row['method']} (α {row['alpha']['value']:.2f}, c {c:.2f})"
+                for row, c in zip(rows, costs)
+            ],
+            mode="markers",
+            orientation="h",
+            showlegend=False,
+            marker=dict(color=PALETTE["one"], size=10),
+            error_x=error_bars(speeds),
+            row=panel,
+            col=1,
+        )
+    fig.add_vline(x=1, line_dash="dash", line_color=PALETTE["neutral"])
+    fig.update_xaxes(title="speedup × plain decoding", row=len(targets))
+    clearly = " and ".join(sorted(paying)) or "None"
+    fig.update_layout(title=f"Clearly faster than plain here: {clearly}", height=540)
+    return figure(
+        fig,
+        f"Speedup of self-drafts of two targets with 95 % intervals, γ = {of['gamma']}, greedy, 8"
+        f" texts of {of['new']} tokens.",
+        source=recording.source,
+    )
