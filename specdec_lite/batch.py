@@ -16,7 +16,8 @@ from specdec_lite.decoding import Output
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
-from specdec_lite.proposal import Proposal, Step
+from specdec_lite.processors import PathProcessor, process_scores
+from specdec_lite.proposal import Proposal, Step, with_logprobs
 from specdec_lite.request import Request, prepare
 from specdec_lite.sampling import SeededRng
 from specdec_lite.speculation import (
@@ -68,6 +69,9 @@ def generate_batch(
     rule: RuleFunction | Verifier | None = None,
     stop_token_ids: int | Collection[int] | None = (),
     seeds: Sequence[int | None] | None = None,
+    processors: PathProcessor | Sequence[PathProcessor] | None = (),
+    logprobs: bool = False,
+    n: int = 1,
 ) -> list[Output]:
     """Decode every prompt as `generate` would, all of them together.
 
@@ -87,10 +91,13 @@ def generate_batch(
         top_p: as in `generate`, for every row.
         rule: as in `generate`, for every row.
         stop_token_ids: as in `generate`, for every row.
-        seeds: one per prompt; None to seed all from the operating system.
+        seeds: one per output; None to seed all from the operating system.
+        processors: as in `generate`, for every row.
+        logprobs: as in `generate`.
+        n: samples per prompt, ≥ 1, with seeds of their own.
 
     Returns:
-        One output per prompt, in order.
+        n outputs per prompt: all of the first prompt, then all of the second, and so on.
 
     Raises:
         TypeError: as `generate` does, before any model runs.
@@ -100,10 +107,22 @@ def generate_batch(
     prompts = rows_of(prompts)
     if not prompts:
         raise ValueError("prompts is empty: must hold at least one row of token ids")
+    prompts = [prompt for prompt in prompts for _ in range(checks.whole("n", n, 1))]
     seeds = [None] * len(prompts) if seeds is None else list(seeds)
     if len(seeds) != len(prompts):
-        raise ValueError(f"seeds has {len(seeds)} entries: must be one for each of {len(prompts)}")
-    options = (max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids)
+        raise ValueError(
+            f"seeds has {len(seeds)} entries: must be one for each of {len(prompts)} outputs"
+        )
+    options = (
+        max_new_tokens,
+        temperature,
+        top_k,
+        top_p,
+        rule,
+        stop_token_ids,
+        processors,
+        logprobs,
+    )
     requests = [prepare(target, prompt, drafter, *options) for prompt in prompts]
     rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
     return decode_rows(requests[0], storage, rows)
@@ -173,9 +192,13 @@ def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> N
     verified = now(target.device)
     for index, (row, proposal, scores) in enumerate(zip(rows, proposals, all_scores)):
         began = perf_counter()
+        scores = process_scores(request.processors, row.context.tokens, proposal.tree, scores)
         verdict = verify(request.rule, proposal, scores, row.context)
         step, row.context = commit(row.cache, row.context, proposal, verdict, scores, request.stops)
         row.session.observe(verdict, scores)
+        if request.logprobs:
+            assert row.context.scores is not None
+            step = with_logprobs(step, row.context.scores.logits[0])
         row.stopped = step.tokens[-1] in request.stops
         timed = replace(
             step,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.processors import PathProcessor
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Rng, Sampling
 
@@ -24,6 +25,8 @@ class Context:
         rng: where all chance comes from.
         wanted: number of tokens that may still be emitted, ≥ 1; levels beyond `wanted - 1` are cut.
         vocab_size: the target's V, the width that every row of `Proposal.probs` must have.
+        processors: what changes the target's logits before a token is drawn; the scores that a
+            drafter gets are processed.
         cache: the target's, with every committed token but the last. Drafters get a reader, which
             has `length`, `keys` and `positions`, and makes caches by `view` and `select`.
     """
@@ -35,6 +38,7 @@ class Context:
     wanted: int
     vocab_size: int
     cache: Cache | CacheReader | None = None
+    processors: tuple[PathProcessor, ...] = ()
 
     def for_drafter(self) -> "Context":
         """Return this context with a cache that can only be read."""

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Step
+from specdec_lite.processors import PathProcessor
+from specdec_lite.proposal import Step, with_logprobs
 from specdec_lite.request import Request, default_rule, prepare, source_of_chance
 from specdec_lite.sampling import Rng
 from specdec_lite.speculation import Drafter, Verifier, speculate
@@ -99,6 +100,11 @@ class Output:
     def __post_init__(self):
         object.__setattr__(self, "stats", Stats.of(self.steps))  # the dataclass is frozen
 
+    @property
+    def logprobs(self) -> Tensor:
+        """Return the log-probability of every token [m]; empty unless they were asked for."""
+        return torch.tensor([value for step in self.steps for value in step.logprobs])
+
     def __repr__(self) -> str:
         stats = self.stats
         rates = f", acceptance rate {stats.acceptance_rate:.2f}" if stats.tested else ""
@@ -127,6 +133,8 @@ def stream(
     stop_token_ids: int | Collection[int] | None = (),
     seed: int | None = None,
     rng: Rng | None = None,
+    processors: PathProcessor | Sequence[PathProcessor] | None = (),
+    logprobs: bool = False,
 ) -> Iterator[Step]:
     """Decode, and yield a `Step` after each target pass.
 
@@ -142,6 +150,8 @@ def stream(
         stop_token_ids: see `generate`.
         seed: see `generate`.
         rng: a source of chance to use instead of `seed`.
+        processors: see `generate`.
+        logprobs: see `generate`.
 
     Returns:
         An iterator over the steps. The prefill runs when the first step is requested.
@@ -152,7 +162,17 @@ def stream(
     """
     # Checked here, not in the generator: errors come with the call, not with the first step.
     request = prepare(
-        target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids
+        target,
+        prompt_ids,
+        drafter,
+        max_new_tokens,
+        temperature,
+        top_k,
+        top_p,
+        rule,
+        stop_token_ids,
+        processors,
+        logprobs,
     )
     return _rounds(request, source_of_chance(seed, rng))
 
@@ -164,6 +184,9 @@ def _rounds(request: Request, rng: Rng) -> Iterator[Step]:
     # Without a drafter every proposal is empty, and a round is a step of plain decoding.
     while context.wanted > 0:
         step, context = speculate(request.target, session, context, request.rule, layers, stops)
+        if request.logprobs:
+            assert context.scores is not None
+            step = with_logprobs(step, context.scores.logits[0])
         yield step
         if step.tokens[-1] in stops:
             return
@@ -180,11 +203,12 @@ def generate(
     rule: RuleFunction | Verifier | None = None,
     stop_token_ids: int | Collection[int] | None = (),
     seed: int | None = None,
+    processors: PathProcessor | Sequence[PathProcessor] | None = (),
+    logprobs: bool = False,
 ) -> Output:
     """Decode up to max_new_tokens tokens after prompt_ids; with a drafter, speculatively.
 
-    There are no logit processors, grammars or beams. The target scores all drafted paths of a round
-    in one pass, and a processor that depends on the text would have to follow each path.
+    There are no beams.
 
     Args:
         target: a `CausalLM`.
@@ -200,6 +224,9 @@ def generate(
             row, one id, or None for none, as `tokenizer.eos_token_id` and configurations have it.
         seed: makes a run repeatable on one machine, dtype and γ. Another γ draws random numbers in
             another order.
+        processors: functions (prefix_ids, logits) → logits, applied in order to every path that the
+            target scores, before temperature, top-k and top-p; see `PathProcessor`.
+        logprobs: whether steps keep the log-probabilities of their tokens, `Step.logprobs`.
 
     Returns:
         The new tokens, the steps and their statistics.
@@ -219,5 +246,7 @@ def generate(
         rule,
         stop_token_ids,
         seed,
+        processors=processors,
+        logprobs=logprobs,
     )
     return Output.of(list(steps))

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index
 
 import torch
@@ -283,6 +283,8 @@ class Step:
         q: for every node, the drafter's probability of its token; 1 if chosen.
         draw_counts: number of draws that landed on each node; 0 if it could not be accepted.
         coins: the uniforms of the tests, in order; empty if the rule draws none.
+        logprobs: for every emitted token, its log-probability under the target's logits, after
+            processors and before temperature, top-k and top-p; empty unless they were asked for.
         draft_passes: forward passes of the drafter.
         drafting: seconds spent drafting (on a GPU between events in its queue).
         verifying: seconds spent in the target's pass (on a GPU between events in its queue).
@@ -299,6 +301,7 @@ class Step:
     q: tuple[float, ...]
     draw_counts: tuple[int, ...]
     coins: tuple[float, ...] = ()
+    logprobs: tuple[float, ...] = ()
     draft_passes: int = 0
     drafting: float = 0.0
     verifying: float = 0.0
@@ -354,6 +357,18 @@ class Step:
             draw_counts=tuple(counts),
             coins=verdict.coins,
         )
+
+
+def with_logprobs(step: Step, logits: Tensor) -> Step:
+    """Return a step with the log-probabilities of its tokens.
+
+    Shapes: logits [n+1, V] of the root and of the accepted path, so row i precedes token i.
+    """
+    rows = logits[: len(step.tokens)]
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    tokens = upload(list(step.tokens), rows.device)
+    values = rows.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    return replace(step, logprobs=tuple(values.tolist()))
 
 
 def one_hot(token: int, like: Tensor) -> Tensor:

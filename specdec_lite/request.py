@@ -1,7 +1,7 @@
 """A checked request: every argument of `generate` is checked here, before any model runs."""
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.checks import is_whole_dtype, target as check_target, whole
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.processors import PathProcessor, checked
 from specdec_lite.sampling import Rng, Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Limits, NoDraft, Session, Verifier
 
@@ -31,6 +32,8 @@ class Request:
         sampling: how tokens are drawn.
         rule: the acceptance rule, or a verifier.
         stops: ids that end the text.
+        processors: what changes the target's logits, path by path.
+        logprobs: whether steps keep the log-probabilities of their tokens.
     """
 
     target: CausalLM
@@ -40,6 +43,8 @@ class Request:
     sampling: Sampling
     rule: RuleFunction | Verifier
     stops: frozenset[int]
+    processors: tuple[PathProcessor, ...] = ()
+    logprobs: bool = False
 
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
@@ -68,6 +73,7 @@ class Request:
             wanted=self.max_new_tokens,
             vocab_size=self.target.vocab_size,
             cache=cache,
+            processors=self.processors,
         )
         return context, NoDraft() if self.drafter is None else self.drafter.start(
             context.for_drafter()
@@ -84,6 +90,8 @@ def prepare(
     top_p: float | None = None,
     rule: RuleFunction | Verifier | None = None,
     stop_token_ids: int | Collection[int] | None = (),
+    processors: PathProcessor | Sequence[PathProcessor] | None = (),
+    logprobs: bool = False,
 ) -> Request:
     """Check the arguments of `generate` and return them as a request; run no model.
 
@@ -94,6 +102,9 @@ def prepare(
     if drafter is not None:
         _check_drafter(drafter, target, len(tokens) + max_new_tokens)
     sampling = Sampling(temperature, top_k, top_p)
+    processors = checked(processors)
+    if not isinstance(logprobs, bool):
+        raise TypeError(f"logprobs={logprobs!r}: must be True or False")
     rule = default_rule(sampling) if rule is None else rule
     _check_rule(rule, sampling)
     if drafter is not None:
@@ -101,7 +112,9 @@ def prepare(
     # At temperature 0 a lossless rule keeps the target's own token, however a draft was made.
     if drafter is not None and not sampling.greedy:
         drafter.check_rule(rule)
-    return Request(target, tokens, drafter, max_new_tokens, sampling, rule, stops)
+    return Request(
+        target, tokens, drafter, max_new_tokens, sampling, rule, stops, processors, logprobs
+    )
 
 
 def default_rule(sampling: Sampling) -> RuleFunction:

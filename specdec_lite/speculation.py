@@ -16,6 +16,7 @@ from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Context, Drafter, Limits, NoDraft, Session
 from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.processors import process_scores
 from specdec_lite.proposal import Proposal, Step, Verdict
 from specdec_lite.sampling import SeededRng
 from specdec_lite.transfer import upload
@@ -253,6 +254,7 @@ def speculate(
         hidden_layers,
         states=proposal.states,
     )
+    scores = process_scores(context.processors, context.tokens, proposal.tree, scores)
     verified = now(target.device)
     verdict = verify(rule, proposal, scores, context)
     step, after = commit(cache, context, proposal, verdict, scores, stops)

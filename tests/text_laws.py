@@ -24,7 +24,7 @@ TINY = dict(
 )
 
 
-def exact_text_law(target, drafter, sampling, length, rule=None):
+def exact_text_law(target, drafter, sampling, length, rule=None, processors=()):
     """Return {text: probability} of the first `length` tokens, over every outcome of every draw."""
 
     def run(rng):
@@ -38,6 +38,7 @@ def exact_text_law(target, drafter, sampling, length, rule=None):
             sampling.top_p,
             rule,
             rng=rng,
+            processors=processors,
         )
         return tuple(token for step in steps for token in step.tokens)
 
@@ -47,14 +48,19 @@ def exact_text_law(target, drafter, sampling, length, rule=None):
     return probs
 
 
-def own_text_law(target, sampling, length):
+def own_text_law(target, sampling, length, processors=()):
     """Return {text: probability} of the target's first `length` tokens, without a drafter."""
+
+    def row(text):
+        ids = torch.tensor([1, 2, *text])
+        logits = target.model(ids[None])[0, -1]
+        for processor in processors:
+            logits = processor(ids, logits)
+        return sampling(logits).tolist()
+
     probs = {(): 1.0}
     for _ in range(length):
-        rows = {
-            text: sampling(target.model(torch.tensor([[1, 2, *text]]))[0, -1]).tolist()
-            for text in probs
-        }
+        rows = {text: row(text) for text in probs}
         probs = {
             (*text, x): weight * p
             for text, weight in probs.items()

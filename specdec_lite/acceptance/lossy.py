@@ -18,6 +18,7 @@ from specdec_lite.acceptance.protocol import (
     residual,
     rule,
     walk_tree,
+    with_settings,
 )
 from specdec_lite.checks import is_number, number, unit, whole
 from specdec_lite.proposal import Draws, Proposal, Verdict
@@ -57,6 +58,7 @@ def walk(
     return verify
 
 
+@with_settings
 def lenient(lenience: float) -> RuleFunction:
     """Return a rule that accepts with min(1, p/(l·q)) and recovers from the residual of p − q.
 
@@ -71,6 +73,7 @@ def lenient(lenience: float) -> RuleFunction:
     return rule(lossless=lenience == 1, name=f"lenient({lenience})")(verify)
 
 
+@with_settings
 def lenient_scaled(lenience: float) -> RuleFunction:
     """Return `lenient` with the residual of p − l·q: the other reading of the same appendix.
 
@@ -119,6 +122,7 @@ def _drafted(rows: Tensor, tokens: Tensor) -> Tensor:
     return rows.gather(-1, tokens[:, None])[:, 0]
 
 
+@with_settings
 def typical(epsilon: float = 0.09, delta: float = 0.3) -> RuleFunction:
     """Return a rule that accepts x iff p(x) > min(ε, δ·exp(−H(p))) and keeps the longest path.
 
@@ -147,6 +151,7 @@ def typical(epsilon: float = 0.09, delta: float = 0.3) -> RuleFunction:
     return rule(lossless=False, name=f"typical({epsilon}, {delta})")(longest_path(accepts))
 
 
+@with_settings
 def lenient_argmax(lenience: float) -> RuleFunction:
     """Return a lenient rule for greedy decoding: accept x iff p(x) ≥ l·max p.
 
@@ -162,6 +167,7 @@ def lenient_argmax(lenience: float) -> RuleFunction:
     return rule(lossless=False, name=f"lenient_argmax({lenience})")(verify)
 
 
+@with_settings
 def top_k_match(k: int) -> RuleFunction:
     """Return a rule that accepts x iff p(x) > 0 and x is among the target's k most likely tokens.
 
@@ -184,6 +190,7 @@ def top_k_match(k: int) -> RuleFunction:
     return rule(lossless=False, name=f"top_k_match({k})")(longest_path(accepts))
 
 
+@with_settings
 def distance_match(
     epsilon: float, distance: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> RuleFunction:

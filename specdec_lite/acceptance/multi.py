@@ -7,7 +7,14 @@ largest acceptance that any rule can reach.
 import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.protocol import RuleFunction, numbers_of, residual, rule, walk_tree
+from specdec_lite.acceptance.protocol import (
+    RuleFunction,
+    numbers_of,
+    residual,
+    rule,
+    walk_tree,
+    with_settings,
+)
 from specdec_lite.checks import whole
 from specdec_lite.proposal import Draws, Proposal, Verdict, one_hot
 from specdec_lite.sampling import Rng
@@ -15,6 +22,7 @@ from specdec_lite.sampling import Rng
 BISECTIONS = 60
 
 
+@with_settings
 def k_seq(k: int) -> RuleFunction:
     """Return a rule that tests up to k independent draws of one row q, all against p itself.
 

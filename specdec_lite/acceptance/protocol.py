@@ -7,6 +7,8 @@ node i.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import ParamSpec
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from specdec_lite.sampling import Rng
 from specdec_lite.transfer import upload
 
 RuleFunction = Callable[[Proposal, Tensor, Rng], Verdict]
+P = ParamSpec("P")
 Visit = Callable[[int, Draws], tuple[int | None, int]]
 """(node, its draws) → (index of the accepted draw, unused) or (None, the token to emit)."""
 
@@ -41,6 +44,39 @@ def rule(
         return function
 
     return mark
+
+
+class RuleWithSettings:
+    """A rule that a function of settings made; a pickle or a copy makes it again.
+
+    Attributes:
+        verify: the rule itself, whose marks it has too.
+        make: a function without arguments that returns an equal rule.
+    """
+
+    def __init__(self, verify: RuleFunction, make: Callable[[], "RuleWithSettings"]):
+        self.verify = verify
+        self.make = make
+        self.__dict__.update(vars(verify))
+
+    def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+        return self.verify(proposal, target_probs, rng)
+
+    def __repr__(self) -> str:
+        return self.name  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __reduce__(self) -> tuple:
+        return self.make, ()
+
+
+def with_settings(make: Callable[P, RuleFunction]) -> Callable[P, RuleFunction]:
+    """Let a function that returns a rule return one that can be pickled, as a closure cannot."""
+
+    @wraps(make)
+    def made(*args: P.args, **settings: P.kwargs) -> RuleFunction:
+        return RuleWithSettings(make(*args, **settings), partial(made, *args, **settings))
+
+    return made
 
 
 def ratio(p: Tensor, q: Tensor, token: int) -> float:

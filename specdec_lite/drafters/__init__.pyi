@@ -35,6 +35,7 @@ from specdec_lite.drafters.lengths import (
 )
 from specdec_lite.drafters.models.model import ModelDrafter
 from specdec_lite.drafters.models.online import OnlineDrafter
+from specdec_lite.drafters.models.text_match import TextMatchDrafter
 from specdec_lite.drafters.parallel.block_diffusion import BlockDiffusionDrafter
 from specdec_lite.drafters.parallel.markov import MarkovDrafter
 from specdec_lite.drafters.parallel.pard import PardDrafter
@@ -96,6 +97,7 @@ __all__ = [
     "SpecExecDrafter",
     "SuffixDrafter",
     "TemperedDrafter",
+    "TextMatchDrafter",
     "TokenRecyclingDrafter",
     "automatic",
     "draft_chain",

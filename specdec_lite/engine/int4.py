@@ -136,19 +136,40 @@ class Codes:
 class Int4Linear(nn.Linear):
     """A frozen `nn.Linear` that multiplies by 4-bit or 8-bit weights in inference mode.
 
-    `attach` turns an `nn.Linear` into this class in place. `weight` remains, in bfloat16, for
-    everything that reads weights and for passes outside inference mode, which use it.
+    `attach` turns an `nn.Linear` into this class in place, and `detach` back. `weight` remains, in
+    bfloat16, for everything that reads weights and for passes outside inference mode, which use it.
+    When the weights have changed since (loaded, replaced, merged with an adapter, cast), the layer
+    turns back into an `nn.Linear`, which uses them; changes through `weight.data` or
+    `weight.numpy()` in place are not noticed.
 
     Attributes:
         packed: the codes in the order that the product reads.
         bits: 4 or 8, if our product is used; None for PyTorch's.
         scales_and_zeros: [n·in / GROUP, out, 2] bfloat16, for PyTorch's product by n copies of the
             input; empty for ours.
+        source: the weights that the codes are of.
+        version: PyTorch's change counter of these weights when the codes were attached.
     """
 
     packed: Tensor
     scales_and_zeros: Tensor
     bits: int | None
+    source: Tensor
+    version: int
+
+    def is_current(self) -> bool:
+        """Return whether the weights are still those that the codes are of."""
+        weight = self.weight
+        return (
+            weight is self.source
+            and weight.dtype == torch.bfloat16
+            and changes_of(weight) == self.version
+        )
+
+    def __setstate__(self, state: dict) -> None:
+        """Rebuild a copy or a pickle, whose weights begin to count their changes anew."""
+        super().__setstate__(state)
+        self.source, self.version = self.weight, changes_of(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the product with the 4-bit weights, plus the bias.
@@ -157,6 +178,9 @@ class Int4Linear(nn.Linear):
         """
         if not is_readable(x):
             return super().forward(x)
+        if not self.is_current():
+            detach(self)
+            return self(x)
         rows = x.reshape(-1, self.in_features)
         out = self.shared_product(rows) if self.bits else self.operator(rows)
         out = out if self.bias is None else out + self.bias
@@ -189,6 +213,11 @@ class Int4Linear(nn.Linear):
             )
         )
         return out
+
+
+def changes_of(weight: Tensor) -> int:
+    """Return PyTorch's counter of a tensor's changes; those made in inference mode count none."""
+    return 0 if weight.is_inference() else weight._version
 
 
 def is_readable(x: Tensor) -> bool:
@@ -285,14 +314,18 @@ def decode(
     the entries from `start` on.
     """
     loaded = product()
+    layers = (block.qkv, block.out, block.gate_up, block.down)
+    # A layer whose weights have changed is an `nn.Linear` again, or becomes one in its own pass.
     if loaded is None or not is_readable(x):
+        return None
+    if not all(type(layer) is Int4Linear and layer.is_current() for layer in layers):
         return None
     x = x.clone(memory_format=torch.contiguous_format)
     cos, sin = (table.contiguous() for table in rotary)
     keys, values = past
     norms = [getattr(norm, "weight", None) for norm in (block.norm1, block.norm2)]
     arguments = BlockArguments(
-        *(layer.matrix() for layer in (block.qkv, block.out, block.gate_up, block.down)),  # pyright: ignore
+        *(layer.matrix() for layer in layers),  # pyright: ignore
         *(None if weight is None else weight.data_ptr() for weight in norms),
         *(block.heads, block.kv_heads, block.head_size),
         block.norm2.eps,
@@ -336,7 +369,15 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
             layer.scales_and_zeros = torch.empty(0, dtype=torch.bfloat16)
             layer.packed = codes.blocks()
             layer.bits = codes.bits  # pyright: ignore[reportArgumentType]
+        layer.source, layer.version = weight, changes_of(weight)  # pyright: ignore
     layer.__class__ = Int4Linear
+
+
+def detach(layer: Int4Linear) -> None:
+    """Turn a layer back into an `nn.Linear` with the weights that it has now, in place."""
+    for name in ("packed", "bits", "scales_and_zeros", "source", "version"):
+        delattr(layer, name)
+    layer.__class__ = nn.Linear
 
 
 def let_rows_alone(model: Transformer) -> None:

@@ -68,6 +68,7 @@ class CausalLM:
                 " Hugging Face causal language model, head included"
             )
         model.eval()
+        self.draft_only = getattr(model, "draft_only", "")
         self.native = isinstance(self.backend, NativeBackend)
         self.vocab_size: int = self.backend.vocab_size
         self.num_layers: int = self.backend.num_layers

@@ -1,6 +1,7 @@
 """Any drafter inside transformers' own `model.generate`, through its argument `custom_generate`."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,21 @@ WARPERS = {
     "TopPLogitsWarper": "top_p",
 }
 """Processors of transformers that `Sampling` has too → their attribute."""
+OF_THE_PREFIX = (
+    "RepetitionPenaltyLogitsProcessor",
+    "NoRepeatNGramLogitsProcessor",
+    "NoBadWordsLogitsProcessor",
+    "SequenceBiasLogitsProcessor",
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "SuppressTokensLogitsProcessor",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "ExponentialDecayLengthPenalty",
+    "PrefixConstrainedLogitsProcessor",
+)
+"""Processors of transformers that are functions of the prefix and of the logits after it."""
 STOPS = ("MaxLengthCriteria", "EosTokenCriteria")
 REFUSED = {
     "num_beams": 1,
@@ -42,7 +58,8 @@ HARMLESS = ("use_cache", "logits_to_keep")
 class SpeculativeGenerate:
     """A decoding loop for `model.generate(ids, custom_generate=SpeculativeGenerate(drafter))`.
 
-    It takes one prompt without padding, greedy or with temperature, top-k and top-p, and returns the
+    It takes one prompt without padding, greedy or with temperature, top-k and top-p. Penalties and
+    constraints in `OF_THE_PREFIX` come before these and follow every drafted path. It returns the
     ids as `generate` of transformers does. With sampling it draws its seed from torch's global
     generator, so `torch.manual_seed` makes a run repeatable; the random numbers are used in another
     order than in transformers, so the sampled text differs while its distribution is the same. One
@@ -152,20 +169,42 @@ def check_inputs(input_ids: Tensor, inputs: dict) -> None:
             raise ValueError(f"{name} must be 0 … {len(usual) - 1}: a drafter's loop counts from 0")
 
 
+@dataclass(frozen=True, slots=True)
+class OfTransformers:
+    """A processor of transformers as a `PathProcessor`: it is given one path as a batch of one."""
+
+    processor: Any
+
+    def __call__(self, prefix_ids: Tensor, logits: Tensor) -> Tensor:
+        """Return the processed logits [V]; see `PathProcessor`."""
+        return self.processor(prefix_ids[None].to(logits.device), logits[None].clone())[0]
+
+
 def read_processors(processors: Any) -> dict[str, Any]:
-    """Return temperature, top_k and top_p of transformers' processors."""
+    """Return temperature, top_k, top_p and the other processors as arguments of `generate`."""
     settings: dict[str, Any] = {"temperature": 1.0}
     names = [type(processor).__name__ for processor in processors]
-    for name in names:
-        if name not in WARPERS:
-            raise ValueError(
-                f"{name}: cannot be combined with a drafter, since every drafted position would need"
-                " it for its own path"
-            )
-    if names != sorted(names, key=list(WARPERS).index) or len(set(names)) < len(names):
-        raise ValueError(f"{names}: must be at most temperature, top-k and top-p, in this order")
+    unknown = [name for name in names if name not in WARPERS and name not in OF_THE_PREFIX]
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]}: cannot be combined with a drafter; what depends on the prefix alone can:"
+            f" {', '.join(OF_THE_PREFIX)}"
+        )
+    warpers = [name for name in names if name in WARPERS]
+    in_order = sorted(warpers, key=list(WARPERS).index)
+    # `Sampling` comes after every processor, so a processor after a warper would change places.
+    if names[len(names) - len(warpers) :] != in_order or len(set(warpers)) < len(warpers):
+        raise ValueError(
+            f"{names}: must end in at most temperature, top-k and top-p, in this order"
+        )
     for name, processor in zip(names, processors):
-        settings[WARPERS[name]] = getattr(processor, WARPERS[name])
+        if name in WARPERS:
+            settings[WARPERS[name]] = getattr(processor, WARPERS[name])
+    settings["processors"] = [
+        OfTransformers(processor)
+        for name, processor in zip(names, processors)
+        if name in OF_THE_PREFIX
+    ]
     return settings
 
 

@@ -3,7 +3,9 @@
 Each published bug is a negative control.
 """
 
+import copy
 import math
+import pickle
 from itertools import product
 
 import broken
@@ -751,3 +753,27 @@ def test_siblings_after_the_accepted_one_are_not_tested():
             Proposal(tree), p + torch.eye(5)[0] * (p.sum(-1, keepdim=True) == 0), SeededRng(0)
         )
         assert (verdict.path, verdict.tests, verdict.kind) == ((1,), (2, 3), "recovered")
+
+
+SETTINGS_OF_RULES = [
+    acceptance.typical(),
+    acceptance.typical(0.2, delta=0.4),
+    acceptance.lenient(0.5),
+    acceptance.lenient_scaled(lenience=0.5),
+    acceptance.lenient_argmax(0.5),
+    acceptance.top_k_match(2),
+    acceptance.distance_match(1.0),
+    acceptance.k_seq(2),
+]
+
+
+@pytest.mark.parametrize("rule", SETTINGS_OF_RULES, ids=lambda rule: rule.name)
+def test_a_rule_with_settings_can_be_pickled_and_copied(rule):
+    p = torch.tensor([[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]], dtype=torch.float64)
+    proposal = Proposal(TokenTree.chain([1]), p[1:])
+    verdict = rule(proposal, p, SeededRng(1))
+    for again in (pickle.loads(pickle.dumps(rule)), copy.deepcopy(rule)):
+        assert again(proposal, p, SeededRng(1)) == verdict
+        for mark in ("name", "lossless", "chains_only"):
+            assert getattr(again, mark) == getattr(rule, mark)
+        assert getattr(again, "independent_draws", 0) == getattr(rule, "independent_draws", 0)

@@ -129,6 +129,39 @@ def test_a_norm_before_the_residual(before, tmp_path):
     assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"fc_norm": True, "norm_output": True}, {"norm_before_fc": True}, {"norm_output": True}],
+    ids=lambda options: "+".join(options),
+)
+def test_the_norms_of_eagle_3_1(options, tmp_path):
+    """Each state is normed before the layers are fused, and the normed output is the next state."""
+    eagle("eagle3", tmp_path)
+    torch.manual_seed(1)
+    x, weight = torch.randn(3, 5, 32).double(), torch.rand(3, 32).double() + 0.5
+    stored = {"fc_norm": {f"fc_norm.{i}.weight": row for i, row in enumerate(weight)}}
+    stored |= {"norm_before_fc": {"input_norm.weight": weight.flatten()}, "norm_output": {}}
+    speculators(tmp_path, "eagle3", **options)
+    edit(tmp_path, tensors={name: w for option in options for name, w in stored[option].items()})
+    head = read_eagle(tmp_path, TARGET, 3)
+
+    def normed(states, by):
+        return states * (states.pow(2).mean(-1, keepdim=True) + head.shape.norm_eps).rsqrt() * by
+
+    fused = torch.cat([*x], -1)
+    if "fc_norm" in options:
+        fused = torch.cat([normed(state, by) for state, by in zip(x, weight)], -1)
+    if "norm_before_fc" in options:
+        fused = normed(fused, weight.flatten())
+    assert torch.allclose(head.begin([*x]), fused @ head.fuse.weight.T)
+    output = torch.randn(5, 64).double()
+    last = normed(output[:, 32:], head.norm.weight) if "norm_output" in options else output[:, 32:]
+    assert torch.allclose(head.leave(output), last)
+    drafter = EagleDrafter.from_pretrained(TARGET, 3, tmp_path)
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+    assert Eagle3Head(**head.config).state_dict().keys() == head.state_dict().keys()
+
+
 def test_a_map_in_another_order_gives_the_same_drafts(tmp_path):
     head = eagle("eagle3", tmp_path)
     order = torch.randperm(len(IDS), generator=torch.Generator().manual_seed(1))
@@ -355,7 +388,12 @@ WRONG = {
     ),
     "with another activation": (dict(config={"hidden_act": "gelu"}), "not a plain Llama's"),
     "with a map beyond the vocabulary": (dict(tensors={"d2t": torch.full((len(IDS),), 40)}), "d2t"),
-    "with an option that is not known": (dict(config={"norm_before_fc": True}), "norm_before_fc"),
+    "with an option that is not known": (dict(config={"parallel_drafting": True}), "parallel_dr"),
+    "without the norms of its option": (dict(config={"fc_norm": True}), "lacks each.0.weight"),
+    "with a weight that is no number": (
+        dict(tensors={"fc.weight": torch.full((32, 96), float("nan"))}),
+        "fuse.weight holds NaN",
+    ),
     "with a matrix of another shape": (
         dict(tensors={"midlayer.mlp.down_proj.weight": torch.zeros(32, 40)}),
         "block.down.weight",

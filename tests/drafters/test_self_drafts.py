@@ -1,6 +1,7 @@
 """Test drafts from the target itself, with broken variants that the invariants detect."""
 
 import copy
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -455,3 +456,14 @@ def test_a_model_with_8_bit_inputs_drafts_without_loss_and_must_not_verify():
     plain = exact_text_law(draft, None, Sampling(), 3)
     drafted = exact_text_law(draft, ModelDrafter(target, 2), Sampling(), 3)
     assert distance(plain, drafted) > 1e-4
+
+
+def test_a_copy_of_a_dynamic_draft_packs_its_weights_again():
+    drafter = QuantizedDrafter(TARGET, 8, 3, dynamic=True)
+    for again in (copy.deepcopy(drafter), pickle.loads(pickle.dumps(drafter))):
+        logits = [
+            each.model.score([1, 2, 3], each.model.new_cache()).logits for each in (drafter, again)
+        ]
+        assert torch.equal(*logits)
+    wrapped = CausalLM(drafter.model.model)
+    assert wrapped.draft_only == drafter.model.draft_only != ""

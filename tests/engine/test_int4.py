@@ -1,6 +1,7 @@
 """Products with 4-bit weights: the file's numbers, the same row by row, and the same greedy text."""
 
 import copy
+import pickle
 import platform
 
 import gguf
@@ -11,7 +12,7 @@ from models_zoo import PROMPT, logits_in_chains
 from torch import nn
 
 from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
-from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, QuantizedDrafter
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head
 from specdec_lite.engine import int4
 from specdec_lite.engine.compiled import library
@@ -24,6 +25,7 @@ from specdec_lite.engine.int4 import (
     attach,
     can_multiply,
     int4_bytes,
+    is_int4,
 )
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading import smollm2
@@ -383,3 +385,61 @@ def test_smollm2_in_4_bits():
         ids = chat(tokenizer, TASKS[kind][0].text)
         plain = generate(model, ids, None, 32).tokens
         assert all(torch.equal(generate(model, ids, each, 32).tokens, plain) for each in drafters)
+
+
+def text_of(target, count: int = 12) -> list[int]:
+    return generate(target, [1, 2, 3], None, count).tokens.tolist()
+
+
+# What changes ---------------------------------------------------------------------------------------
+
+
+def test_a_layer_whose_weights_changed_multiplies_by_the_new_ones():
+    changes = {
+        "in place": lambda layer: layer.weight.zero_(),
+        "replaced": lambda layer: setattr(
+            layer, "weight", nn.Parameter(layer.weight * 0, requires_grad=False)
+        ),
+        "loaded": lambda layer: layer.load_state_dict({"weight": layer.weight * 0}, strict=False),
+    }
+    for name, change in changes.items():
+        layer = layer_of(Codes.rounded(torch.randn(32, 64), 4), 64)
+        x = torch.randn(3, 64).bfloat16()
+        with torch.inference_mode():
+            assert layer(x).abs().sum() > 0
+        with torch.no_grad():
+            change(layer)
+        with torch.inference_mode():
+            assert layer(x).abs().sum() == 0, name
+        assert type(layer) is nn.Linear
+
+
+def test_a_copy_of_a_model_that_is_changed_writes_another_text():
+    target = model_of_4_bits()
+    copied = CausalLM(copy.deepcopy(target.model))
+    assert text_of(copied) == text_of(target) and is_int4(copied.model)
+    with torch.no_grad():
+        for weight in copied.model.parameters():
+            weight.mul_(-0.5)
+    plain = Transformer(CONFIG).bfloat16()
+    plain.load_state_dict({name: w.clone() for name, w in copied.model.named_parameters()})
+    assert text_of(copied) == text_of(CausalLM(plain))
+    assert text_of(copied) != text_of(target)
+
+
+def test_a_model_that_is_cast_decodes_in_the_new_precision():
+    target = model_of_4_bits()
+    cast = CausalLM(copy.deepcopy(target.model).float())
+    assert cast.dtype == torch.float32 and len(text_of(cast)) == 12
+    again = pickle.loads(pickle.dumps(target.model))
+    assert text_of(CausalLM(again)) == text_of(target)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 8])
+def test_a_rounded_copy_of_an_int4_target_is_another_model(bits):
+    target = model_of_4_bits()
+    draft = QuantizedDrafter(target, bits).model
+    scores = [each.score([1, 2, 3], each.new_cache()).logits.float() for each in (target, draft)]
+    difference = float((scores[0] - scores[1]).abs().max())
+    assert difference > (0.01 if bits == 8 else 0.1)
+    assert is_int4(target.model) and not is_int4(draft.model)

@@ -66,10 +66,8 @@ def test_sampling_follows_the_global_seed_and_the_processors():
         ({"num_beams": 3}, "num_beams=3"),
         ({"do_sample": True, "num_return_sequences": 2}, "num_return_sequences=2"),
         ({"return_dict_in_generate": True}, "return_dict_in_generate"),
-        ({"repetition_penalty": 1.3}, "RepetitionPenaltyLogitsProcessor"),
-        ({"no_repeat_ngram_size": 2}, "NoRepeatNGramLogitsProcessor"),
         ({"do_sample": True, "min_p": 0.1}, "MinPLogitsWarper"),
-        ({"logits_processor": [RepetitionPenaltyLogitsProcessor(1.2)]}, "RepetitionPenalty"),
+        ({"guidance_scale": 2.0}, "UnbatchedClassifierFreeGuidance"),
         ({"max_time": 1.0}, "MaxTimeCriteria"),
         ({"prompt_lookup_num_tokens": 3}, "assisted_generation"),
         ({"position_ids": PROMPT * 0 + 100}, "position_ids"),
@@ -115,6 +113,32 @@ def test_an_image_is_refused_by_name():
     ids = torch.tensor([[5, *[model.config.image_token_id] * 4, 9, 28]])
     with pytest.raises(ValueError, match="(pixel_values|mm_encoder_outputs): cannot be combined"):
         model.generate(ids, pixel_values=image, custom_generate=hook, max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repetition_penalty": 1.6},
+        {"no_repeat_ngram_size": 2},
+        {"bad_words_ids": [[3], [5, 9]]},
+        {"min_new_tokens": 9, "eos_token_id": [*range(0, 48, 2)]},
+        {"suppress_tokens": [*range(20, 40)]},
+        {"sequence_bias": [[[7], 4.0], [[7, 8], 5.0]]},
+        {"prefix_allowed_tokens_fn": lambda batch, ids: [*range(len(ids) % 3, 48, 3)]},
+        {"logits_processor": [RepetitionPenaltyLogitsProcessor(1.2)]},
+        {"repetition_penalty": 1.6, "no_repeat_ngram_size": 3, "bad_words_ids": [[3]]},
+    ],
+    ids=lambda options: "+".join(options),
+)
+def test_penalties_and_constraints_follow_every_path(options):
+    model = model_of("Llama")
+    settings = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0, **options}
+    plain = model.generate(PROMPT, **settings)
+    assert plain.tolist() != model.generate(PROMPT, max_new_tokens=24, do_sample=False).tolist()
+    for name in ("draft model", "Medusa heads, a sparse tree"):
+        drafter = DRAFTERS[name](CausalLM(model))
+        text = model.generate(PROMPT, custom_generate=SpeculativeGenerate(drafter), **settings)
+        assert text.tolist() == plain.tolist()
 
 
 @pytest.mark.parametrize("name", sorted({*DRAFTERS} - NATIVE_ONLY))

@@ -194,21 +194,46 @@ class Eagle3Head(FeatureHead):
     """EAGLE-3: states of three depths fused into g, a wide block on [e; g], and its own head.
 
     Its output need not match any feature. Source: Li et al. 2025, section 3; depths as in the
-    authors' code.
+    authors' code. EAGLE-3.1 is `fc_norm` with `norm_output`. Without them the states grow from
+    depth to depth, and attention drifts to the head's own outputs. Source: arXiv 2605.09992; the
+    options are those of `speculators`.
 
     Args:
         layers: the target's hidden states that the head reads.
         vocab_size: size v of the draft's vocabulary.
         norm_before_residual: whether the block adds to the normed g instead of g.
+        norm_before_fc: whether the states are normed together before they are fused.
+        fc_norm: whether each of them is normed by itself.
+        norm_output: whether the next pair continues from the normed output.
         shape: other fields of a `TransformerConfig`.
+
+    Raises:
+        ValueError: norm_before_fc and fc_norm are both set.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], vocab_size: int, norm_before_residual: bool = False, **shape
+        self,
+        layers: Sequence[Layer],
+        vocab_size: int,
+        norm_before_residual: bool = False,
+        norm_before_fc: bool = False,
+        fc_norm: bool = False,
+        norm_output: bool = False,
+        **shape,
     ):
         super().__init__(layers, vocab_size, **shape)
+        if norm_before_fc and fc_norm:
+            raise ValueError("norm_before_fc and fc_norm: must not both be true")
+        self.options = {
+            "norm_before_residual": norm_before_residual,
+            "norm_before_fc": norm_before_fc,
+            "fc_norm": fc_norm,
+            "norm_output": norm_output,
+        }
+        count, eps = len(self.layers), self.shape.norm_eps
+        self.together: nn.Module = Norm(count * self.size, eps) if norm_before_fc else nn.Identity()
+        self.each = nn.ModuleList(Norm(self.size, eps) for _ in range(count)) if fc_norm else None
         self.block = WideBlock(self.shape)
-        self.norm_before_residual = norm_before_residual
         self.before: nn.Module = nn.Identity()
         if norm_before_residual:
             # Normed once before the block, so that the residual adds to the normed state.
@@ -225,14 +250,18 @@ class Eagle3Head(FeatureHead):
 
     @property
     def config(self) -> dict:
-        option = {"norm_before_residual": True} if self.norm_before_residual else {}
-        return super().config | option
+        return super().config | {name: True for name, is_set in self.options.items() if is_set}
 
     def begin(self, features: Sequence[Tensor]) -> Tensor:
-        return self.fuse(torch.cat(tuple(features), -1))
+        if self.each is not None:
+            features = [norm(state) for norm, state in zip(self.each, features, strict=True)]
+        return self.fuse(self.together(torch.cat(tuple(features), -1)))
 
     def enter(self, embedded: Tensor, state: Tensor) -> Tensor:
         return torch.cat((embedded, self.before(state)), -1)
+
+    def leave(self, output: Tensor) -> Tensor:
+        return self.norm(output) if self.options["norm_output"] else super().leave(output)
 
 
 class MtpHead(FeatureHead):

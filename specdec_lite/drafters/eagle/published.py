@@ -31,6 +31,8 @@ AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 """Names of the file in which Medusa's authors, and engines after them, store all heads."""
 AUTHORS_EAGLE = "pytorch_model.bin"
 """Name of the file in which EAGLE's authors store a head."""
+NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+"""Options of an EAGLE-3 head; fc_norm and norm_output make it EAGLE-3.1."""
 UNUSED = ("rotary_emb.inv_freq", "t2d")
 """Stored tensors that are computed here."""
 
@@ -255,9 +257,8 @@ def _read_eagle3(
     folder: Path, config: dict, tensors: dict, shape: TransformerConfig, target: CausalLM
 ) -> FeatureHead:
     """Return an EAGLE-3 head; its layer is called "midlayer" or "layers.0"."""
-    for option in ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting"):
-        if config.get(option):
-            raise ValueError(f"{folder}: {option}=true is an option that is not known here")
+    if config.get("parallel_drafting"):
+        raise ValueError(f"{folder}: parallel_drafting=true is an option that is not known here")
     if config.get("use_aux_hidden_state") is False:
         raise ValueError(f"{folder}: use_aux_hidden_state=false: such a head is not known here")
     renamed = {name.replace("midlayer.", "layers.0.", 1): w for name, w in tensors.items()}
@@ -270,9 +271,12 @@ def _read_eagle3(
     elif order is not None:
         renamed["lm_head.weight"] = rows[order]
     layers = _depths(folder, config, target)
-    before = bool(config.get("norm_before_residual"))
-    head = Eagle3Head.for_target(target, ids, layers, norm_before_residual=before, **_fields(shape))
-    names = {
+    nested = config.get("eagle_config") or {}
+    options = {name: bool(config.get(name) or nested.get(name)) for name in NORMS}
+    before = options["norm_before_residual"]
+    head = Eagle3Head.for_target(target, ids, layers, **options, **_fields(shape))
+    names = {f"fc_norm.{i}.weight": f"each.{i}.weight" for i in range(len(head.layers))} | {
+        "input_norm.weight": "together.weight",
         "fc.weight": "fuse.weight",
         "norm.weight": "norm.weight",
         "lm_head.weight": "head.weight",
@@ -389,6 +393,8 @@ def _load(folder: Path, head: nn.Module, state: dict) -> None:
                 f"{folder}: {name} has shape {tuple(weight.shape)}, must be"
                 f" {tuple(own[name].shape)} for its config.json and this target"
             )
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise ValueError(f"{folder}: {name} holds NaN or infinity")
     head.load_state_dict(present)
 
 

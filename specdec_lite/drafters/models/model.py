@@ -1,5 +1,7 @@
 """Draft with a smaller language model. Source: Leviathan et al. 2023; Chen et al. 2023."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,8 @@ from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter, Limits
+
+ROUNDS_BEFORE_WARNING = 2
 
 __all__ = ["ModelDrafter", "ModelSession", "fit"]
 
@@ -63,6 +67,8 @@ class ModelSession(ChainSession):
         self.root = len(context.tokens)
         capacity = self.root + context.wanted + self.length.gamma
         self.cache = model.new_cache(capacity=capacity)
+        self.vocab_size = context.vocab_size
+        self.rejections = 0
         if self.root > 1:
             self._score(context.tokens[:-1])
 
@@ -86,8 +92,25 @@ class ModelSession(ChainSession):
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         super().observe(verdict, scores)
+        self._warn_of_another_vocabulary(verdict)
         # Rejected drafts were fed: their keys follow a text that does not exist.
         self.cut(self.root + len(verdict.path))
+
+    def _warn_of_another_vocabulary(self, verdict: Verdict) -> None:
+        """Warn once if nothing was accepted in the first rounds and the vocabularies differ in size.
+
+        Padding explains a difference of a few hundred entries, and so no more than a hundredth.
+        """
+        self.rejections = -1 if verdict.path or self.rejections < 0 else self.rejections + 1
+        sizes = sorted((self.model.vocab_size, self.vocab_size))
+        if self.rejections == ROUNDS_BEFORE_WARNING and sizes[0] < 0.99 * sizes[1]:
+            self.rejections = -1
+            warnings.warn(
+                f"the draft has {self.model.vocab_size} tokens, the target {self.vocab_size}, and no"
+                f" draft of the first {ROUNDS_BEFORE_WARNING} rounds was accepted: do they share a"
+                " tokenizer? TextMatchDrafter drafts with another one",
+                stacklevel=2,
+            )
 
     def cut(self, length: int) -> None:
         self.cache.crop(min(self.cache.length, length))

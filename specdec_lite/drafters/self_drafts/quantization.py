@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite import checks
+from specdec_lite.engine.int4 import Int4Linear, detach
 from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
 
@@ -69,10 +70,20 @@ class DynamicInt8Linear(nn.Module):
         weight = layer.weight.detach().float()
         scales = weight.abs().amax(1).clamp(min=1e-12) / 127
         rows = (weight / scales[:, None]).round().to(torch.int8)
+        self.rows = rows
         self.packed = torch.ops.onednn.qlinear_prepack(rows, None)
         self.register_buffer("scales", scales)
         self.register_buffer("zeros", torch.zeros(len(rows), dtype=torch.int32))
         self.bias = layer.bias
+
+    def __getstate__(self) -> dict:
+        """Return what a copy or a pickle holds: oneDNN's own order cannot be stored."""
+        return {name: value for name, value in self.__dict__.items() if name != "packed"}
+
+    def __setstate__(self, state: dict) -> None:
+        """Rebuild a copy, and pack its weights again."""
+        super().__setstate__(state)
+        self.packed = torch.ops.onednn.qlinear_prepack(self.rows, None)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs [..., out].
@@ -131,17 +142,18 @@ def quantize(target: CausalLM, bits: int = 8, dynamic: bool = False) -> CausalLM
         for name, layer in list(part.named_children()):
             if not isinstance(layer, nn.Linear):
                 continue
+            if isinstance(layer, Int4Linear):  # its product would not read the rounded weights
+                detach(layer)
             if bits == 8:
                 setattr(part, name, DynamicInt8Linear(layer) if dynamic else Int8Linear(layer))
             else:
                 layer.weight = nn.Parameter(round_weight(layer.weight, bits), requires_grad=False)
-    draft = CausalLM(pack(model))
-    if dynamic:
-        draft.draft_only = (
+    if dynamic:  # of the module, so that every wrapper of it has the mark
+        model.draft_only = (
             "rounds its inputs to 8 bits with one scale per pass, so a token's logits depend on the"
             " other tokens of the pass, and verification would not be lossless"
         )
-    return draft
+    return CausalLM(pack(model))
 
 
 def stored_bytes(target: CausalLM, bits: int) -> int:

@@ -1,0 +1,296 @@
+"""Processors of logits: on every path, under every rule, and against plain decoding by enumeration."""
+
+import json
+import math
+
+import pytest
+import torch
+from models_zoo import PROMPT, native
+from registry import DRAFTERS
+from text_laws import TINY, distance, exact_text_law, own_text_law
+
+from specdec_lite import drafters as d, generate, generate_batch, load_pair, processors as p
+from specdec_lite.acceptance import block_verification, sample_and_match
+from specdec_lite.engine.cache import Scores
+from specdec_lite.grammar import Grammar, token_texts
+from specdec_lite.request import prepare
+from specdec_lite.sampling import Sampling
+from specdec_lite.tree import TokenTree
+
+V = 3
+SAMPLE = [
+    "draft model",
+    "suffix decoding",
+    "EAGLE, a chain",
+    "early exit whose layers are not run again",
+    "Medusa heads, a sparse tree",
+    "a cascade over prompt lookup",
+    "Lookahead, a tree",
+]
+PROCESSORS = {
+    "repetition": p.RepetitionPenalty(1.7),
+    "presence": p.PresencePenalty(0.8, prompt_length=2, frequency=0.3),
+    "min-p": p.MinP(0.4),
+    "forbidden": p.ForbiddenWords([[1, 1], [2, 0, 1]]),
+}
+
+
+def tiny():
+    return native(seed=5, vocab_size=V, **TINY | {"num_layers": 2})
+
+
+def alternating(prefix_ids, logits):
+    """Allow one half of the vocabulary after an even number of tokens, the other after an odd one."""
+    odd = torch.arange(len(logits)) % 2 == len(prefix_ids) % 2
+    return logits.masked_fill(odd, -math.inf)
+
+
+@pytest.mark.parametrize("name", [*PROCESSORS, "all"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draft_keeps_the_distribution_of_plain_decoding_with_the_processor(name, temperature):
+    chosen = [*PROCESSORS.values()] if name == "all" else [PROCESSORS[name]]
+    target, sampling = tiny(), Sampling(temperature)
+    own = own_text_law(target, sampling, 3, chosen)
+    without = own_text_law(target, sampling, 3)
+    assert temperature == 0 or distance(own, without) > 0.01  # the processor matters
+    for drafter in (None, DRAFTERS["draft model"](target), d.PromptLookupDrafter(3, 1)):
+        assert distance(exact_text_law(target, drafter, sampling, 3, None, chosen), own) < 1e-10
+
+
+REGISTRY = [
+    pytest.param(name, marks=() if name in SAMPLE else pytest.mark.registry) for name in DRAFTERS
+]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_drafter_follows_a_grammar_of_alternating_tokens(name):
+    target = native()
+    drafter = DRAFTERS[name](target)
+    text = generate(target, PROMPT, drafter, 24, processors=alternating).tokens
+    assert (
+        text.tolist() == generate(target, PROMPT, None, 24, processors=alternating).tokens.tolist()
+    )
+    turns = torch.arange(len(PROMPT), len(PROMPT) + len(text)) % 2
+    assert (text % 2 != turns).all()
+
+
+@pytest.mark.parametrize("rule", [sample_and_match, block_verification])
+def test_every_rule_verifies_the_processed_distribution(rule):
+    target, chosen = tiny(), [PROCESSORS["repetition"], PROCESSORS["forbidden"]]
+    drafter = DRAFTERS["draft model"](target)
+    text = exact_text_law(target, drafter, Sampling(), 3, rule, chosen)
+    assert distance(text, own_text_law(target, Sampling(), 3, chosen)) < 1e-10
+
+
+def test_a_processor_of_the_roots_prefix_alone_is_caught(monkeypatch):
+    """The broken twin: all nodes of a round get what follows the committed text."""
+
+    def of_the_root(processors, prefix, tree, scores):
+        rows = scores.logits[0]
+        for processor in processors:
+            rows = torch.stack([processor(prefix, row) for row in rows])
+        return Scores(rows[None], scores.hidden)
+
+    monkeypatch.setattr("specdec_lite.speculation.process_scores", of_the_root)
+    target, chosen = tiny(), [PROCESSORS["repetition"]]
+    text = exact_text_law(target, DRAFTERS["draft model"](target), Sampling(), 3, None, chosen)
+    assert distance(text, own_text_law(target, Sampling(), 3, chosen)) > 0.01
+
+
+def test_a_processor_is_not_asked_about_texts_that_it_forbids():
+    asked = []
+
+    def even(prefix_ids, logits):
+        asked.append(prefix_ids.tolist())
+        return logits.masked_fill(torch.arange(len(logits)) % 2 == 1, -math.inf)
+
+    tree = TokenTree([3, 2, 4, 6, 5], [-1, -1, 0, 1, 3])
+    scores = Scores(torch.randn(1, 6, 8))
+    after = p.process_scores([even], torch.tensor([9]), tree, scores)
+    assert asked == [[9], [9, 2], [9, 2, 6]]
+    assert torch.equal(after.logits[0, [1, 3, 5]], scores.logits[0, [1, 3, 5]])
+
+
+def test_rows_of_a_batch_are_processed_alone():
+    target = native()
+    rows = [PROMPT, PROMPT[:2]]
+    chosen = p.RepetitionPenalty(1.9)
+    outputs = generate_batch(target, rows, DRAFTERS["draft model"](target), 16, processors=chosen)
+    for row, output in zip(rows, outputs):
+        alone = generate(target, row, None, 16, processors=chosen)
+        assert output.tokens.tolist() == alone.tokens.tolist()
+
+
+def test_penalties_match_transformers():
+    from transformers import NoBadWordsLogitsProcessor, RepetitionPenaltyLogitsProcessor
+    from transformers.generation.logits_process import MinPLogitsWarper
+
+    ids, logits = torch.tensor([4, 1, 7, 1]), torch.randn(12)
+    pairs = [
+        (p.RepetitionPenalty(1.3), RepetitionPenaltyLogitsProcessor(1.3)),
+        (p.MinP(0.2), MinPLogitsWarper(0.2)),
+        (
+            p.ForbiddenWords([[5], [7, 1, 2], [3, 1, 2]]),
+            NoBadWordsLogitsProcessor([[5], [7, 1, 2], [3, 1, 2]], 11),
+        ),
+    ]
+    for ours, theirs in pairs:
+        assert torch.allclose(ours(ids, logits), theirs(ids[None], logits[None].clone())[0])
+
+
+def test_min_p_compares_probabilities_at_the_temperature():
+    logits = torch.tensor([2.0, 1.0, 0.0])
+    for temperature in (0.5, 1.0, 2.0):
+        probs = (logits / temperature).softmax(-1)
+        kept = p.MinP(0.3, temperature)(torch.tensor([0]), logits) > -math.inf
+        assert kept.tolist() == (probs >= 0.3 * probs.max()).tolist()
+
+
+@pytest.mark.parametrize(
+    ("processors", "message"),
+    [
+        (3, "processors holds 3"),
+        (p.MinP, "such as MinP"),
+        ([None], "processors holds None"),
+        (lambda ids, logits: logits[:2], "must be logits of shape"),
+        (lambda ids, logits: None, "returned NoneType"),
+        (lambda ids, logits: torch.full_like(logits, -math.inf), "forbids every token"),
+    ],
+)
+def test_what_is_no_processor_is_named(processors, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        generate(native(), PROMPT, None, 4, processors=processors)
+
+
+BAD_SETTINGS = [
+    lambda: p.RepetitionPenalty(0),
+    lambda: p.MinP(2),
+    lambda: p.ForbiddenWords([[]]),
+    lambda: p.PresencePenalty(math.nan, 0),
+]
+
+
+@pytest.mark.parametrize("make", BAD_SETTINGS)
+def test_bad_settings_of_a_processor_are_named(make):
+    with pytest.raises(ValueError, match="must"):
+        make()
+
+
+def test_logprobs_are_those_of_the_target():
+    target = native()
+    for drafter in (None, DRAFTERS["draft model"](target), DRAFTERS["Lookahead, a tree"](target)):
+        output = generate(target, PROMPT, drafter, 12, 1.0, seed=3, logprobs=True)
+        text = [*PROMPT, *output.tokens.tolist()]
+        rows = target.model(torch.tensor([text]))[0, len(PROMPT) - 1 : -1].log_softmax(-1)
+        assert torch.allclose(
+            output.logprobs.double(), rows.gather(-1, output.tokens[:, None])[:, 0], atol=1e-5
+        )
+        assert len(generate(target, PROMPT, drafter, 4).logprobs) == 0
+    stopped = generate(
+        target,
+        PROMPT,
+        DRAFTERS["draft model"](target),
+        12,
+        stop_token_ids=range(0, 8),
+        logprobs=True,
+    )
+    assert len(stopped.logprobs) == len(stopped.tokens)
+    (row,) = generate_batch(target, [PROMPT], None, 6, logprobs=True)
+    assert len(row.logprobs) == 6
+    with pytest.raises(TypeError, match="logprobs=1"):
+        prepare(target, PROMPT, logprobs=1)
+
+
+def test_several_samples_of_a_prompt():
+    target = native()
+    outputs = generate_batch(target, [PROMPT, [1]], None, 8, 1.0, seeds=range(6), n=3)
+    for i, output in enumerate(outputs):
+        alone = generate(target, [PROMPT, [1]][i // 3], None, 8, 1.0, seed=i)
+        assert output.tokens.tolist() == alone.tokens.tolist()
+    with pytest.raises(ValueError, match="n=0"):
+        generate_batch(target, [PROMPT], n=0)
+    with pytest.raises(ValueError, match="one for each of 4 outputs"):
+        generate_batch(target, [PROMPT], n=4, seeds=[1])
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "likes": {"enum": ["rain", "snow"]},
+    },
+    "required": ["name", "age", "likes"],
+}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load_pair(device="cpu", dtype="float32")
+
+
+PAIR_DRAFTS = {
+    "plain": lambda pair: None,
+    "draft model": lambda pair: d.ModelDrafter(pair.draft, 4),
+    "lookup": lambda pair: d.PromptLookupDrafter(4),
+    "EAGLE": lambda pair: d.EagleDrafter.from_pretrained(pair.target),
+    "a tree": lambda pair: d.MedusaDrafter.from_pretrained(pair.target),
+    "recycling": lambda pair: d.TokenRecyclingDrafter(pair.target),
+}
+
+
+@pytest.mark.parametrize("name", PAIR_DRAFTS)
+def test_json_is_valid_with_every_draft(pair, name):
+    prompt = pair.tokenizer.encode("A person as JSON:\n")
+    end = pair.target.end_of_text[0]
+    grammar = Grammar.json(SCHEMA, pair.tokenizer, len(prompt), end)
+    drafter, texts = PAIR_DRAFTS[name](pair), set()
+    for seed in range(17):  # 102 runs over the drafts
+        output = generate(
+            pair.target,
+            prompt,
+            drafter,
+            160,
+            1.0,
+            seed=seed,
+            stop_token_ids=end,
+            processors=grammar,
+        )
+        tokens = output.tokens.tolist()
+        assert tokens[-1] == end
+        value = json.loads(pair.tokenizer.decode(tokens[:-1]))
+        assert set(value) == {"name", "age", "likes"} and 0 <= value["age"] <= 99
+        texts.add(str(value))
+    assert len(texts) > 10
+
+
+def test_a_grammar_that_ends_inside_a_block(pair):
+    """Greedy text equals plain decoding where the draft goes on after the grammar's end."""
+    prompt = pair.tokenizer.encode("Yes or no? ")
+    end = pair.target.end_of_text[0]
+    grammar = Grammar("(yes|no)", pair.tokenizer, len(prompt), end)
+    for make in PAIR_DRAFTS.values():
+        output = generate(
+            pair.target, prompt, make(pair), 12, stop_token_ids=end, processors=grammar
+        )
+        assert pair.tokenizer.decode(output.tokens[:-1]) in ("yes", "no")
+        assert output.tokens[-1] == end
+    # Without a stop the grammar has ended, and allows nothing but its end.
+    text = generate(pair.target, prompt, None, 12, processors=grammar).tokens.tolist()
+    assert set(text[text.index(end) :]) == {end}
+
+
+def test_texts_of_tokens_are_how_they_continue_a_text(pair):
+    texts = token_texts(pair.tokenizer)
+    ids = pair.tokenizer.encode("The old man walked to the harbour")
+    assert "".join(texts[token] for token in ids) == "The old man walked to the harbour"
+    assert texts[pair.target.end_of_text[0]] == ""
+
+
+def test_bad_grammars_are_named(pair):
+    with pytest.raises(ValueError, match="expression="):
+        Grammar("(unclosed", pair.tokenizer, 0, 0)
+    with pytest.raises(ValueError, match="schema="):
+        Grammar.json("{not json", pair.tokenizer, 0, 0)
+    with pytest.raises(ValueError, match="prompt_length"):
+        Grammar("a", pair.tokenizer, -1, 0)
