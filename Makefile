@@ -27,9 +27,9 @@ export GOMP_SPINCOUNT := 5000
 export KMP_BLOCKTIME := 1
 endif
 # The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
-book serve zip check test test-all mutate: export OMP_NUM_THREADS ?= 1
+book serve zip check sample test test-all mutate: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help format lint check book test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
+.PHONY: help format lint check book sample test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make format lay out Python and JavaScript as make lint expects"
@@ -90,11 +90,14 @@ lint: $(LINTERS)
 check: lint
 	$(PYTEST) -m "$(QUICK)" $(CORE)
 
-# With this variable a missing book is a failure; without it, tests that need the book are skipped.
-test test-all: export SPECDEC_REQUIRE_BOOK := 1
-test: $(SETUP) lint
+# Beside make lint, which leaves a core idle: make starts both at once.
+sample: $(SETUP)
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	SPECDEC_CHAPTERS="$(CHAPTERS)" $(NICE) $(BIN)/jupyter-book build . -W -n --keep-going --path-output $(SAMPLE)
+
+# With this variable a missing book is a failure; without it, tests that need the book are skipped.
+test test-all: export SPECDEC_REQUIRE_BOOK := 1
+test: lint sample
 	SPECDEC_BOOK=$(SAMPLE)/$(BOOK) $(PYTEST) -m "$(QUICK) and (sample or not book)"
 
 test-all: test

@@ -72,6 +72,8 @@ class Grammar:
     ) -> "Grammar":
         """Return the grammar of the JSON values of a schema.
 
+        Bounds of numbers, and other conditions that are no regular expression, are not enforced.
+
         Args:
             schema: a JSON schema, as text or as a dict.
             tokenizer: as in the class.

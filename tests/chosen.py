@@ -17,6 +17,16 @@ def draw(name: str, count: int) -> int:
     return hashlib.sha256(f"{COMMIT}{name}".encode()).digest()[0] % count
 
 
+def sample(count: int, values: Iterable) -> list:
+    """Return values, or tuples of them, as parameters; about one in `count` is in `make test`."""
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    named = [" ".join(str(getattr(part, "name", part)) for part in case) for case in cases]
+    return [
+        pytest.param(*case, marks=pytest.mark.registry if draw(name, count) else (), id=name)
+        for case, name in zip(cases, named)
+    ]
+
+
 def one_in(count: int, names: Iterable[str], always: Iterable[str] = ()) -> list:
     """Return the names as parameters; most of them carry the mark `registry`.
 

@@ -84,6 +84,7 @@ def test_one_row_is_rejected_while_another_is_fully_accepted():
     assert any({0, 3} <= {step.accepted for step in steps} for steps in rounds)
 
 
+@pytest.mark.slow
 def test_storage_grows_while_rows_are_under_way():
     class Wide(ModelDrafter):
         def limits(self):

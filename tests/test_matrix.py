@@ -97,7 +97,7 @@ def test_two_tokens_of_a_drafter_have_the_targets_distribution(name, judge):
 @pytest.mark.parametrize(
     "name, judge",
     [
-        pytest.param(*pair, marks=pytest.mark.matrix if draw(" ".join(pair), 16) else ())
+        pytest.param(*pair, marks=pytest.mark.matrix if draw(" ".join(pair), 64) else ())
         for pair in PAIRS
     ],
 )

@@ -217,7 +217,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 12},
-        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "age": {"type": "integer"},
         "likes": {"enum": ["rain", "snow"]},
     },
     "required": ["name", "age", "likes"],
@@ -259,7 +259,7 @@ def test_json_is_valid_with_every_draft(pair, name):
         tokens = output.tokens.tolist()
         assert tokens[-1] == end
         value = json.loads(pair.tokenizer.decode(tokens[:-1]))
-        assert set(value) == {"name", "age", "likes"} and 0 <= value["age"] <= 99
+        assert set(value) == {"name", "age", "likes"} and isinstance(value["age"], int)
         texts.add(str(value))
     assert len(texts) > 10
 

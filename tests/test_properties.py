@@ -205,6 +205,7 @@ def test_counts_add_up_and_caches_hold_the_committed_text(
     )
 
 
+@pytest.mark.slow
 @given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS, RULES)
 @settings(max_examples=30)
 def test_the_recorded_uniforms_replay_the_text_and_are_all_used(

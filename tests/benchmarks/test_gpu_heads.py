@@ -77,6 +77,7 @@ def toy_texts(target, count, temperatures=(0.0, 1.0)):
     return [Sample(ids, 6, "text", order.temperature) for order, ids in written]
 
 
+@pytest.mark.slow
 def test_a_toy_run_trains_heads_that_draft(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_heads, "FREE_BYTES", -1)
     target = native(dtype=torch.float32, max_positions=128)

@@ -109,6 +109,7 @@ def test_bytes_do_not_depend_on_what_the_target_has_read():
     assert bytes_beside(ModelDrafter(quantize(target), 2), target) == before
 
 
+@pytest.mark.slow
 def test_every_row_of_the_pair_can_be_described():
     """A recording states the bytes of each row at the end of its run."""
     pair = load_models("pair", "float32")

@@ -65,6 +65,7 @@ def sound(concluded):
     return concluded[1]
 
 
+@pytest.mark.slow
 def test_a_sound_pair_has_no_fault(sound):
     assert not named(sound) and sound.same_text == 1
     assert sound.verdict in ("pays", "even", "hurts", "disturbed") and sound.setting["levels"] == 4

@@ -41,6 +41,7 @@ def test_a_seed_gives_the_same_text_with_every_drafter(name):
     assert text(None, 3) != text(None, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5, 8])
 def test_a_seed_gives_the_same_text_at_any_gamma_and_coupling_accepts_more(gamma):
     draft = perturbed(TARGET, 0.15)

@@ -186,6 +186,7 @@ def test_the_check_detects_a_drafter_that_reports_another_q():
 # 3. Draft == target: everything is accepted, and the caches are what they should be --------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [1, 2, 5])
 @pytest.mark.parametrize("window", [None, WINDOW])
 def test_a_perfect_draft_is_always_accepted_for_300_rounds(gamma, window):

@@ -224,6 +224,7 @@ def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
     assert MedusaDrafter.from_pretrained(shipped().target).tree == best
 
 
+@pytest.mark.slow
 def test_the_shipped_tree_emits_more_tokens_per_pass_than_a_chain():
     target = shipped().target
     prompts = [shipped().tokenizer.encode(i[0]["text"]) for i in evaluation_prompts().values()]

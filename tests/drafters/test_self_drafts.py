@@ -359,6 +359,7 @@ def test_acceptance_is_that_of_rows_computed_by_hand(drafter, row):
     check_acceptance(TARGET, drafter, row, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [32, 40], ids=["32 inputs", "40 inputs"])
 def test_acceptance_in_8_bits_is_that_of_rows_computed_by_hand(dtype, size):
@@ -411,6 +412,7 @@ def with_layers(target, kind):
     return CausalLM(model)
 
 
+@pytest.mark.slow
 @DYNAMIC
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_acceptance_with_8_bit_inputs_is_that_of_rows_computed_by_hand(dtype):

@@ -17,6 +17,7 @@ def run(rate, policy, times=TOY, slots=64, count=800, tokens=20, alphas=(0.8,), 
     return simulate(poisson(rate, count, tokens, alphas, rng), times, policy, slots, rng, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [0.3, 0.7])
 def test_plain_decoding_in_one_slot_is_a_queue_with_fixed_service(busy):
     service = 20 * 1.0 + 2.0
@@ -102,6 +103,7 @@ def test_goodput_drafts_under_light_load_only():
 POLICIES = {"0": fixed(0), "4": fixed(4), "goodput": by_goodput(TOY)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma, rate", [(0, 0.4), (3, 0.4), (3, 0.7)])
 def test_the_steady_state_equals_the_simulated_mean(gamma, rate):
     result = run(rate, fixed(gamma), tokens=200, slots=256, times=CURVED, count=3000)

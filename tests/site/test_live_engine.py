@@ -213,6 +213,7 @@ def record_run(
     return steps, run if stop is None else run | {"stop": stop}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_same_uniforms_give_the_same_steps(small, format):
     """The page's loop replays the library's uniforms: every token, outcome and count agrees.
