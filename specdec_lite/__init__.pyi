@@ -1,6 +1,6 @@
 """The public names and where each is defined. `specdec_lite.__init__` loads them on first use."""
 
-from specdec_lite import acceptance, roofline, sampling, theory
+from specdec_lite import acceptance, grammar, processors, roofline, sampling, theory
 from specdec_lite.batch import generate_batch
 from specdec_lite.decoding import Output, Stats, generate, stream
 from specdec_lite.diagnosis.diagnose import diagnose
@@ -31,10 +31,12 @@ __all__ = [
     "diagnose",
     "generate",
     "generate_batch",
+    "grammar",
     "hub",
     "load_pair",
     "load_smollm2",
     "memory",
+    "processors",
     "roofline",
     "sampling",
     "stream",
