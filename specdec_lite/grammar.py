@@ -7,15 +7,12 @@ Louf 2023, arXiv 2307.09702.
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specdec_lite import _extras, checks
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["Grammar"]
 
@@ -39,11 +36,7 @@ class Grammar:
     """
 
     def __init__(
-        self,
-        expression: str,
-        tokenizer: "PreTrainedTokenizerBase",
-        prompt_length: int,
-        end_of_text: int | None = None,
+        self, expression: str, tokenizer: Any, prompt_length: int, end_of_text: int | None = None
     ):
         core = _extras.load("outlines_core", "outlines-core")
         end = tokenizer.eos_token_id if end_of_text is None else end_of_text
@@ -66,7 +59,7 @@ class Grammar:
     def json(
         cls,
         schema: str | dict[str, Any],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: Any,
         prompt_length: int,
         end_of_text: int | None = None,
     ) -> "Grammar":
@@ -123,7 +116,7 @@ class Grammar:
         return self._allowed[state]
 
 
-def token_texts(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+def token_texts(tokenizer: Any) -> list[str]:
     """Return the text of every token as it continues a text; "" for special and partial ones."""
     size = len(tokenizer)
     special = set(tokenizer.all_special_ids)

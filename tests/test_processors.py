@@ -272,7 +272,7 @@ def test_json_is_valid_with_every_draft(pair, person, name):
 
 
 def test_a_grammar_that_ends_inside_a_block(pair):
-    """Greedy text equals plain decoding where the draft goes on after the grammar's end."""
+    """Greedy text equals plain decoding where the draft continues after the grammar's end."""
     prompt = pair.tokenizer.encode("Yes or no? ")
     end = pair.target.end_of_text[0]
     grammar = Grammar("(yes|no)", pair.tokenizer, len(prompt), end)

@@ -54,7 +54,7 @@ class RuleWithSettings:
         make: a function without arguments that returns an equal rule.
     """
 
-    def __init__(self, verify: RuleFunction, make: Callable[[], "RuleWithSettings"]):
+    def __init__(self, verify: RuleFunction, make: Callable[[], RuleFunction]):
         self.verify = verify
         self.make = make
         self.__dict__.update(vars(verify))

@@ -377,7 +377,7 @@ def detach(layer: Int4Linear) -> None:
     """Turn a layer back into an `nn.Linear` with the weights that it has now, in place."""
     for name in ("packed", "bits", "scales_and_zeros", "source", "version"):
         delattr(layer, name)
-    layer.__class__ = nn.Linear
+    layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def let_rows_alone(model: Transformer) -> None:

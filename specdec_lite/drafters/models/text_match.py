@@ -4,7 +4,7 @@ Source: Timor et al. 2025, arXiv 2502.05202, algorithm 2 (string-level exact mat
 calls it universal assisted decoding.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -15,9 +15,6 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits
 from specdec_lite.tree import TokenTree
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 OVERLAP = 8
 """Committed tokens that are encoded again with the draft's text, so that the seam is a usual one."""
@@ -45,8 +42,8 @@ class TextMatchDrafter(Drafter):
     def __init__(
         self,
         model: CausalLM,
-        draft_tokenizer: "PreTrainedTokenizerBase",
-        tokenizer: "PreTrainedTokenizerBase",
+        draft_tokenizer: Any,
+        tokenizer: Any,
         gamma: int | Length = 4,
         most: int | None = None,
     ):
@@ -115,12 +112,12 @@ class TextMatchSession(ChainSession):
         return drafted
 
 
-def encode(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+def encode(tokenizer: Any, text: str) -> list[int]:
     """Return the tokens of a text that continues another one."""
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def continuation(tokenizer: "PreTrainedTokenizerBase", committed: list[int], new: str) -> list[int]:
+def continuation(tokenizer: Any, committed: list[int], new: str) -> list[int]:
     """Return the target's tokens of a text that follows committed ones."""
     if not new:
         return []
