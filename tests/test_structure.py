@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("specdec_lite", "specdec_book", "site", "benchmarks")
 ROOMS = {
     "specdec_lite": """_lazy _extras checks transfer roofline theory sampling tree proposal acceptance engine
-    processors grammar contract speculation request decoding batch texts loading measure drafters gpu simulation training
-    diagnosis __main__""".split(),
+    processors grammar contract speculation request decoding batch texts loading measure drafters
+    gpu simulation training diagnosis __main__""".split(),
     "specdec_book": ["recordings", "exercises", "viz"],
 }
 """Each package's rooms, the lowest first."""
