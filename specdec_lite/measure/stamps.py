@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +23,8 @@ STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": d
 """The five fields of the stamp, with which every recording begins, and their types."""
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables that set OpenMP's threads and how they wait."""
+WIDTH = 120
+"""Characters of a line of a recording that may hold several values."""
 PROCESS = "process"
 """The field of the stamp that older recordings lack: threads of torch, settings of OpenMP, and the
 load average before and after each part."""
@@ -113,13 +116,30 @@ def recording_path(experiment: str, machine: str, folder: str | Path = "results"
     return Path(folder) / experiment / f"{slug(machine)}.json"
 
 
+def laid_out(value: Any, depth: int = 0) -> str:
+    """Return JSON in which whatever fits on a line of WIDTH characters is on one line."""
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(line) + depth <= WIDTH or not isinstance(value, (dict, list)):
+        return line
+    space = "\n" + " " * (depth + 1)
+    if isinstance(value, list):
+        parts, ends = [laid_out(each, depth + 1) for each in value], "[]"
+    else:
+        names = [json.dumps(name, ensure_ascii=False) for name in value]
+        parts = [
+            f"{name}: {laid_out(each, depth + 1)}" for name, each in zip(names, value.values())
+        ]
+        ends = "{}"
+    return f"{ends[0]}{space}{f',{space}'.join(parts)}\n{' ' * depth}{ends[1]}"
+
+
 def save(path: str | Path, stamped: dict, data: dict) -> Path:
     """Write a recording."""
     path, clash = Path(path), stamped.keys() & data.keys()
     if clash:
         raise ValueError(f"data contains {sorted(clash)}: these names belong to the stamp")
     validate(path.name, stamped | data)
-    text = json.dumps(stamped | data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = laid_out(stamped | data) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")  # an interruption leaves the existing recording whole
     part.write_text(text, encoding="utf-8")
