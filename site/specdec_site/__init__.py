@@ -12,8 +12,8 @@ a measurement, `library` lists the files to read, `live_speed`
 shows the recorded races of the live page.
 On finished pages: `assets` and `live` write scripts beside them, `licenses` the licences of others'
 parts, `repair_html` repairs the theme's
-HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
-`bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
+HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons`,
+`policy` and `bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
 """
 
 from sphinx.application import Sphinx

@@ -19,6 +19,7 @@ from . import (
     line_breaks,
     numbering,
     phone_tables,
+    policy,
     terms,
 )
 
@@ -189,6 +190,7 @@ REPAIRS = (
     name_authors,
     mount_interactives,
     icons.draw_icons,
+    policy.restrict,
 )
 
 

