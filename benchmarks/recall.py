@@ -162,7 +162,7 @@ class DraftRecall(Experiment):
     what = "how often the target's token is among a draft's k likeliest, by depth"
     time = "ten minutes, not timed"
     quick = "--texts 2 --new-tokens 16 --models pair".split()
-    unrelated = ("cache",)
+    unrelated = ("cache", "models")
 
     @classmethod
     def add_options(cls, parser):
