@@ -63,10 +63,11 @@
     const button = Object.assign(document.createElement("button"), {
       type: "button",
       className: "sdl-code-switch",
+      textContent: "Code",
+      title: "Show all code of this page",
     });
     const show = (isOn) => {
       button.ariaPressed = String(isOn);
-      button.textContent = isOn ? "Hide code" : "Show code";
       folds.forEach((fold) => {
         fold.open = isOn;
       });

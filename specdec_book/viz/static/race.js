@@ -167,7 +167,7 @@ function panelOf(id, { races, about }, isCalm, controls) {
       make(
         "details",
         { class: "sdl-race-about" },
-        make("summary", {}, "ⓘ How it was recorded"),
+        make("summary", {}, "How it was recorded"),
         view.details,
         make("p", {}, overall(races)),
         make("p", {}, about),
