@@ -18,6 +18,8 @@ from specdec_book.viz import Race
 OUT = Path(__file__).parent / "race.webp"
 FRAME = 80
 """Milliseconds per frame."""
+SWEEP = 1200
+"""Milliseconds of the comparison after the race, as in `race.js`."""
 HOLD = 2400
 """Milliseconds for which the result stays."""
 LONGEST = 8000
@@ -52,7 +54,7 @@ def frames(widget: Race) -> list[Image.Image]:
         page.clock.pause_at(3600)  # from here on the clock moves only by `run_for`
         page.get_by_role("button", name="Race").click()
         images = []
-        for _ in range(int(milliseconds / FRAME) + 2):
+        for _ in range(int((milliseconds + SWEEP) / FRAME) + 2):
             page.clock.run_for(FRAME)
             images.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         page.close()

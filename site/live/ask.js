@@ -388,7 +388,7 @@ function closed(el, question, onAsk) {
   el.replaceChildren(
     make(
       "section",
-      { class: "sdl sdl-ask sdl-ask-closed", "aria-label": "Race your own question" },
+      { class: "sdl sdl-ask sdl-ask-closed", "aria-label": "Ask SmolLM2 in this page" },
       make("label", { for: id }, make("strong", {}, "Race your own question")),
       make("div", { class: "sdl-ask-field" }, input, button),
       make("small", {}, "SmolLM2 loads into this page (101 MB). Nothing leaves your machine."),
