@@ -341,31 +341,8 @@ function guided(view, usePreset) {
   });
 }
 
-/** Shows only a button; nothing is loaded before the reader presses it. */
-function closed(el, onOpen) {
-  const icon = make(
-    "svg",
-    { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" },
-    make("path", { d: "M2 1l11 6-11 6z", fill: "currentColor" }),
-  );
-  const button = make("button", { type: "button", class: "sdl-button sdl-live-run" }, icon, "Open it here");
-  button.addEventListener("click", onOpen);
-  el.replaceChildren(
-    make(
-      "section",
-      { class: "sdl sdl-live-closed sdl-live", "aria-label": "Speculative decoding, live in this page" },
-      make(
-        "p",
-        {},
-        "Both models can run in this page, on your own processor. Type a prompt and watch the target accept or reject each drafted token.",
-      ),
-      button,
-    ),
-  );
-}
-
 /** Mounts the page after the engine has loaded, without weights; a failure shows a message and a button. */
-function render({ model, el }) {
+function render({ el }) {
   let unmount = () => {};
   async function begin() {
     const opened = el.contains(document.activeElement);
@@ -380,8 +357,7 @@ function render({ model, el }) {
       el.replaceChildren(make("div", { class: "sdl" }, make("p", { role: "alert" }, error.message), again));
     }
   }
-  if (model.get("closed")) closed(el, begin);
-  else begin();
+  begin();
   return () => unmount();
 }
 

@@ -103,9 +103,8 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
     unfold(page)
     scroll_through(page)
     for interactive in page.locator(INTERACTIVES).all():
-        if (closed := interactive.locator(".sdl-live-closed button")).count():
-            closed.click()
-            interactive.locator("textarea").wait_for()
+        if interactive.locator(".sdl-ask-closed").count():
+            continue  # its button loads a model; test_live_smollm2.py presses it
         assert unseen_focus(page, interactive) == []
         sliders = [
             slider
