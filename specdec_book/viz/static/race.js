@@ -145,7 +145,8 @@ function panelOf(id, { races, about }, isCalm, controls) {
     make("span", { class: "sdl-race-kept sdl-race-on" }, "guessed and kept"),
     make("span", { class: "sdl-race-own sdl-race-on" }, "written by the large model"),
   );
-  const menuParts = races.length > 1 ? [make("label", { for: `${id}-text` }, "text "), controls.kinds] : [];
+  const label = make("label", { for: `${id}-text` }, "text ");
+  const menuParts = races.length > 1 ? [make("span", { class: "sdl-row" }, label, controls.kinds)] : [];
   view.root = make(
     "section",
     { class: "sdl sdl-fates sdl-race", "aria-label": "A race of plain and speculative decoding" },
