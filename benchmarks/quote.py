@@ -91,6 +91,11 @@ def plain(model: str, temperature: float) -> dict:
     return {"name": name, "threads": costs.threads(name), "rate": rate}
 
 
+def threads(name: str) -> int:
+    """Return the threads of a recording."""
+    return recordings.load(name).threads
+
+
 def verdicts(model: str) -> dict[str, int]:
     """Return how many cells of a scoreboard win, tie and lose."""
     return board.load(model).verdicts()
@@ -112,7 +117,7 @@ FUNCTIONS: dict[str, Any] = {
     for function in (
         *(where, one, sound, values, least_alpha, gammas_within, statistics.median),
         *(decoded, lowest_kind, fastest_format, estimate, Network, recordings.plain_cost),
-        *(cell, plain, verdicts, same_texts),
+        *(cell, plain, threads, verdicts, same_texts),
     )
 } | {"theory": theory, "roofline": roofline, "sizes": sizes}
 
