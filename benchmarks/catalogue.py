@@ -46,6 +46,7 @@ EXPERIMENTS = {
     "head-training-smollm2": "head_training:HeadTraining",
     "training-losses": "losses:TrainingLosses",
     "online-learning": "online:OnlineLearning",
+    "draft-ageing": "ageing:DraftAgeing",
     "estimator": "estimator:Estimator",
     "next-words": "next_words:NextWords",
     "answers": "answers:Answers",

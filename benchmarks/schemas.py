@@ -452,6 +452,12 @@ SCHEMAS = {
             )
         ),
     ),
+    "draft-ageing": fields(
+        "gamma new window rows_per_step tokens_per_row rate",
+        target=TEXT,
+        length=each(rows(rows(rows(NUMBER, 2)))),
+        marks=rows(fields("step", alpha=each(each(SPREAD)), nats=each(NUMBER))),
+    ),
     "losslessness": fields(
         architectures=rows(fields(kind=TEXT, outcome=TEXT)),
         rules=rows(fields(rule=TEXT, draft=TEXT, tag=TRUTH, distance=each(MAYBE))),

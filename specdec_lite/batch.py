@@ -20,6 +20,7 @@ from specdec_lite.processors import PathProcessor, process_scores
 from specdec_lite.proposal import Proposal, Step, with_logprobs
 from specdec_lite.request import Request, prepare
 from specdec_lite.sampling import SeededRng
+from specdec_lite.scheduling import FirstDrop
 from specdec_lite.speculation import (
     Verifier,
     check_cache,
@@ -72,6 +73,7 @@ def generate_batch(
     processors: PathProcessor | Sequence[PathProcessor] | None = (),
     logprobs: bool = False,
     n: int = 1,
+    schedule: FirstDrop | None = None,
 ) -> list[Output]:
     """Decode every prompt as `generate` would, all of them together.
 
@@ -95,6 +97,8 @@ def generate_batch(
         processors: as in `generate`, for every row.
         logprobs: as in `generate`.
         n: samples per prompt, ≥ 1, with seeds of their own.
+        schedule: chooses which drafted tokens each pass verifies, as `scheduling.FirstDrop` does;
+            None: all of them.
 
     Returns:
         n outputs per prompt: all of the first prompt, then all of the second, and so on.
@@ -125,7 +129,7 @@ def generate_batch(
     )
     requests = [prepare(target, prompt, drafter, *options) for prompt in prompts]
     rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
-    return decode_rows(requests[0], storage, rows)
+    return decode_rows(requests[0], storage, rows, schedule)
 
 
 def rows_of(prompts) -> list:
@@ -159,11 +163,13 @@ def start_rows(
     return rows, storage
 
 
-def decode_rows(request: Request, storage: BatchStorage, rows: list[Row]) -> list[Output]:
+def decode_rows(
+    request: Request, storage: BatchStorage, rows: list[Row], schedule: FirstDrop | None = None
+) -> list[Output]:
     """Run rounds until every row is done."""
     done: dict[int, Output] = {}
     while rows:
-        run_round(request, storage, rows)
+        run_round(request, storage, rows, schedule)
         done |= {row.number: Output.of(row.steps) for row in rows if row.is_done}
         remaining = [index for index, row in enumerate(rows) if not row.is_done]
         if 0 < len(remaining) < len(rows):
@@ -172,8 +178,10 @@ def decode_rows(request: Request, storage: BatchStorage, rows: list[Row]) -> lis
     return [done[number] for number in sorted(done)]
 
 
-def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> None:
-    """Let every row draft, score all drafts in one pass, then verify and commit each row."""
+def run_round(
+    request: Request, storage: BatchStorage, rows: Sequence[Row], schedule: FirstDrop | None = None
+) -> None:
+    """Let every row draft, score the scheduled drafts in one pass, then verify and commit each row."""
     target = request.target
     proposals: list[Proposal] = []
     drafted = []
@@ -184,6 +192,8 @@ def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> N
         proposals.append(replace(propose(row.session, row.context), states=None))
         check_cache(row.session, row.context)
         drafted.append((start, now(target.device)))
+    if schedule is not None:
+        proposals = schedule.schedule(proposals)
     start = now(target.device)
     fed = [fed_tokens(target, row.context, proposal) for row, proposal in zip(rows, proposals)]
     caches = [row.cache for row in rows]
@@ -199,6 +209,8 @@ def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> N
         if request.logprobs:
             assert row.context.scores is not None
             step = with_logprobs(step, row.context.scores.logits[0])
+        if schedule is not None:
+            schedule.observe(proposal, verdict)
         row.stopped = step.tokens[-1] in request.stops
         timed = replace(
             step,

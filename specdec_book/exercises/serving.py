@@ -1,9 +1,12 @@
-"""Checks for the exercises of chapter 17: the batch minimum, γ under load, masks of an automaton."""
+"""Checks for the exercises on batches: their minimum, γ under load, schedules, masks of an automaton."""
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from specdec_book.exercises.check import Mistake, Outcome, check
 from specdec_lite import theory
+from specdec_lite.scheduling import within
 
 BATCHES = [(0.8, 4, 1), (0.8, 4, 2), (0.8, 4, 8), (0.6, 2, 4), (1.0, 3, 5), (0.0, 3, 2)]
 ROUNDS = [  # α, and the seconds of a round with γ = 0, 1, 2 …
@@ -66,8 +69,8 @@ def check_minimum_tokens(fn: Callable[[float, int, int], float]) -> Outcome:
         [
             Mistake(
                 lambda alpha, gamma, batch: tokens(alpha, gamma),
-                "that is a row with a length of its own: here a place stands only if every row"
-                " has accepted it.",
+                "that is a row with a length of its own: a position counts only if every row"
+                " accepted it.",
             ),
             Mistake(
                 lambda alpha, gamma, batch: tokens(alpha**batch, gamma) - 1,
@@ -76,11 +79,11 @@ def check_minimum_tokens(fn: Callable[[float, int, int], float]) -> Outcome:
             ),
             Mistake(
                 lambda alpha, gamma, batch: tokens(alpha / batch, gamma),
-                "rows accept independently: multiply their chances, do not divide.",
+                "rows accept independently: multiply their probabilities, do not divide.",
             ),
             Mistake(
                 lambda alpha, gamma, batch: tokens(alpha, gamma) / batch,
-                "each row is counted for itself; what shrinks is the chance that a place stands.",
+                "each row is counted for itself; what shrinks is the probability that a position counts.",
             ),
         ],
     )
@@ -114,6 +117,125 @@ def check_chosen_gamma(fn: Callable[[float, Sequence[float]], int]) -> Outcome:
     )
 
 
+SURVIVALS = [[0.9, 0.8, 0.5], [1.0, 0.5, 1.0, 0.25], [0.3], [0.7, 0.0, 0.9]]
+
+
+def check_survivals(fn: Callable[[list[float]], list[float]]) -> Outcome:
+    """Check fn(chances) → the probability of each drafted token to survive."""
+    return check(
+        fn,
+        lambda chances: np.cumprod(chances).tolist(),
+        [(chances,) for chances in SURVIVALS],
+        [
+            Mistake(
+                lambda chances: list(chances),
+                "a token survives only if all tokens before it were accepted too: multiply.",
+            ),
+            Mistake(
+                lambda chances: np.minimum.accumulate(chances).tolist(),
+                "the least of the probabilities is too much: independent tests multiply.",
+            ),
+        ],
+    )
+
+
+CHANCES = [
+    ([0.8, 1.0], [1.0, 2.0, 2.3]),
+    ([0.9, 0.8, 0.7], [1.0, 1.1, 1.2, 1.3]),
+    ([0.9, 0.3, 0.9, 0.9], [1.0, 1.2, 1.5, 1.6, 1.7]),
+    ([0.1], [1.0, 1.3]),
+    ([0.6, 0.9, 0.9, 0.9], [1.0, 1.7, 1.75, 1.8, 1.85]),
+    ([0.7, 0.5, 0.5], [1.0, 1.3, 1.4, 1.6]),
+]
+
+
+def _speeds(
+    chances: Sequence[float], times: Sequence[float], own: float = 1.0, product: bool = True
+) -> np.ndarray:
+    alive = np.cumprod(chances) if product else np.asarray(chances)
+    return (own + np.concatenate(([0.0], np.cumsum(alive)))) / np.asarray(times)
+
+
+def _admitted(chances: Sequence[float], times: Sequence[float], **options) -> int:
+    speeds = _speeds(chances, times, **options)
+    return next((k for k in range(len(chances)) if speeds[k + 1] <= speeds[k]), len(chances))
+
+
+def check_admitted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
+    """Check fn(chances, times) → number of drafted tokens to verify.
+
+    One more token is verified as long as it raises the expected tokens per time, and no further.
+    """
+    return check(
+        fn,
+        _admitted,
+        CHANCES,
+        [
+            Mistake(
+                lambda chances, times: int(np.argmax(_speeds(chances, times))),
+                "that searches all lengths, so whether a token is tested depends on later chances,"
+                " and these depend on the token: the distribution changes. Stop at the first drop.",
+            ),
+            Mistake(
+                lambda chances, times: _admitted(chances, times, product=False),
+                "a token counts only if all earlier ones were accepted: multiply the chances.",
+            ),
+            Mistake(
+                lambda chances, times: _admitted(chances, times, own=0.0),
+                "the target adds one token to every round: the sum begins at 1.",
+            ),
+        ],
+    )
+
+
+BUDGETS = [
+    ([[0.9, 0.9, 0.9], [0.6, 0.6, 0.6]], 3),
+    ([[0.9, 0.9, 0.9], [0.3, 0.3, 0.3]], 3),
+    ([[0.5, 1.0, 1.0], [0.8, 0.7, 0.2], [0.9, 0.1, 0.9]], 5),
+    ([[0.8, 0.5], [0.7]], 0),
+    ([[0.6, 0.95], [0.7, 0.9], []], 4),
+]
+
+
+def _without_products(chances: Sequence[Sequence[float]], budget: int) -> list[int]:
+    entries = [
+        (-chance, i, row) for row, each in enumerate(chances) for i, chance in enumerate(each)
+    ]
+    return [sum(row == r for _, _, r in sorted(entries)[:budget]) for row in range(len(chances))]
+
+
+def _shared(chances: Sequence[Sequence[float]], budget: int) -> list[int]:
+    lengths = [0] * len(chances)
+    for _ in range(budget):
+        row = min(
+            (r for r in range(len(chances)) if lengths[r] < len(chances[r])),
+            key=lengths.__getitem__,
+            default=None,
+        )
+        if row is not None:
+            lengths[row] += 1
+    return lengths
+
+
+def check_lengths(fn: Callable[[list[list[float]], int], list[int]]) -> Outcome:
+    """Check fn(chances, budget) → the number of verified tokens of each row."""
+    return check(
+        fn,
+        lambda chances, budget: within(budget, chances),
+        BUDGETS,
+        [
+            Mistake(
+                _without_products,
+                "a token counts only if all earlier ones were accepted: sort by the products.",
+            ),
+            Mistake(
+                _shared,
+                "that gives every row the same: a sure row should get more than an unsure one.",
+            ),
+        ],
+    )
+
+
 def check_masks(
     fn: Callable[[Sequence[Sequence[int]], int, Sequence[int]], Sequence[Sequence[float]]],
 ) -> Outcome:
@@ -127,11 +249,11 @@ def check_masks(
                 lambda moves, state, drafted: (
                     [[float(move >= 0) for move in moves[state]]] * (len(drafted) + 1)
                 ),
-                "that is the root's mask at every place: move the automaton along the draft.",
+                "that is the root's mask at every position: move the automaton along the draft.",
             ),
             Mistake(
                 lambda moves, state, drafted: masks(moves, state, drafted)[:-1],
-                "the row behind the last draft is missing: the bonus token needs a mask too.",
+                "the row after the last draft is missing: the bonus token needs a mask too.",
             ),
             Mistake(
                 lambda moves, state, drafted: masks(moves, state, drafted)[1:],

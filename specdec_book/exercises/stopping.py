@@ -46,50 +46,45 @@ def check_length(fn: Callable[[list[float], float], int]) -> Outcome:
     )
 
 
-CHANCES = [
-    ([0.8, 1.0], [1.0, 2.0, 2.3]),
-    ([0.9, 0.8, 0.7], [1.0, 1.1, 1.2, 1.3]),
-    ([0.9, 0.3, 0.9, 0.9], [1.0, 1.2, 1.5, 1.6, 1.7]),
-    ([0.1], [1.0, 1.3]),
-    ([0.6, 0.9, 0.9, 0.9], [1.0, 1.7, 1.75, 1.8, 1.85]),
-    ([0.7, 0.5, 0.5], [1.0, 1.3, 1.4, 1.6]),
+PLAYED = [  # tokens, costs and rounds of each drafter, and the bonus
+    ([9.0, 4.0], [6.0, 4.0], [5.0, 4.0], 0.05),
+    ([9.0, 7.0], [6.0, 5.0], [5.0, 0.5], 0.3),
+    ([4.0, 3.0], [5.0, 4.0], [5.0, 4.0], 0.05),
+    ([4.0, 9.0], [5.0, 6.5], [5.0, 6.0], 0.0),
+    ([12.0, 30.0], [6.0, 20.0], [6.0, 12.0], 0.05),
 ]
 
 
-def _speeds(
-    chances: Sequence[float], times: Sequence[float], own: float = 1.0, product: bool = True
-) -> np.ndarray:
-    alive = np.cumprod(chances) if product else np.asarray(chances)
-    return (own + np.concatenate(([0.0], np.cumsum(alive)))) / np.asarray(times)
+def _choice(
+    tokens: Sequence[float],
+    costs: Sequence[float],
+    rounds: Sequence[float],
+    bonus: float,
+    plain: float = 1.0,
+) -> int:
+    waiting = np.sqrt(np.log(1 + sum(rounds)) / np.asarray(rounds))
+    indexes = np.asarray(tokens) / np.asarray(costs) + bonus * waiting
+    return int(indexes.argmax()) if indexes.max() > plain else -1
 
 
-def _admitted(chances: Sequence[float], times: Sequence[float], **options) -> int:
-    speeds = _speeds(chances, times, **options)
-    return next((k for k in range(len(chances)) if speeds[k + 1] <= speeds[k]), len(chances))
-
-
-def check_admitted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(chances, times) → number of drafted tokens to verify.
-
-    One more token is verified as long as it raises the expected tokens per time, and no further.
-    """
+def check_choice(fn: Callable[[list[float], list[float], list[float], float], int]) -> Outcome:
+    """Check fn(tokens, costs, rounds, bonus) → number of the drafter that plays; −1: nobody."""
     return check(
         fn,
-        _admitted,
-        CHANCES,
+        _choice,
+        PLAYED,
         [
             Mistake(
-                lambda chances, times: int(np.argmax(_speeds(chances, times))),
-                "that searches all lengths, so whether a token is tested depends on later chances,"
-                " and these depend on the token: the distribution changes. Stop at the first drop.",
+                lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, bonus, plain=0),
+                "a drafter with an index of 1 or less is slower than plain decoding: return −1.",
             ),
             Mistake(
-                lambda chances, times: _admitted(chances, times, product=False),
-                "a token counts only if all earlier ones were accepted: multiply the chances.",
+                lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, 0.0),
+                "the bonus is missing: a drafter that waits must be tried again at some time.",
             ),
             Mistake(
-                lambda chances, times: _admitted(chances, times, own=0.0),
-                "the target adds one token to every round: the sum begins at 1.",
+                lambda tokens, costs, rounds, bonus: _choice(tokens, rounds, rounds, bonus),
+                "divide by the costs, not by the rounds: a long draft may emit more and cost more.",
             ),
         ],
     )

@@ -91,7 +91,7 @@ class Replay:
 
     Attributes:
         clock: the jobs and their times.
-        tokens: length of the text.
+        tokens: length of the text; what the last round emits after its end does not count.
         rounds: number of target passes.
     """
 
@@ -110,12 +110,13 @@ def one_after_another(record: Record, gamma: int) -> Replay:
     return saguaro(record, gamma, fan=None)
 
 
-def saguaro(record: Record, gamma: int, fan: int | None = 3) -> Replay:
+def saguaro(record: Record, gamma: int, fan: int | None = 3, batch: float = 1.0) -> Replay:
     """Schedule Saguaro: during verification, prepare drafts for the likely verdicts.
 
     For every possible number of accepted tokens, the draft predicts the `fan` likeliest tokens that
-    may follow, and drafts after each of them in one batch. If the verdict is among them, the next
-    draft is ready; otherwise it is drafted after the verdict. Source: arXiv 2603.03251 (Saguaro).
+    may follow, and drafts after each of them in one batch, which takes `batch` times as long as one
+    draft. If the verdict is among them, the next draft is ready; otherwise it is drafted after the
+    verdict. Source: arXiv 2603.03251 (Saguaro).
     """
     whole("gamma", gamma, 1)
     clock = Clock()
@@ -130,14 +131,15 @@ def saguaro(record: Record, gamma: int, fan: int | None = 3) -> Replay:
         position += accepted + 1
         rounds += 1
         ready = None
-        if fan is not None and position <= len(record.ranks):
+        if fan is not None and position < len(record.ranks):
             # Within the block, the draft's own token cannot be the recovered one, so the fan starts
             # at rank 1. The bonus token after a fully accepted block may have rank 0.
             rank = record.ranks[position - 1] + (accepted == gamma)
             hit = 1 <= rank <= fan
-            prepared = clock.run("draft", gamma * record.draft, start, "prepare", float(hit))
+            duration = batch * gamma * record.draft
+            prepared = clock.run("draft", duration, start, "prepare", float(hit))
             ready = max(prepared, end) if hit else None
-    return Replay(clock, position, rounds)
+    return Replay(clock, len(record.ranks), rounds)
 
 
 def pearl(record: Record, gamma: int) -> Replay:
@@ -166,7 +168,7 @@ def pearl(record: Record, gamma: int) -> Replay:
         following = record.accepted(position, gamma) if has_block else 0
         clock.run("draft", gamma * record.draft, start, "draft", following / gamma)
         clock.run("target", record.verify(gamma), start, "verify")
-    return Replay(clock, position, rounds)
+    return Replay(clock, len(record.ranks), rounds)
 
 
 def amusd(record: Record, most: int = 32) -> Replay:
@@ -193,4 +195,4 @@ def amusd(record: Record, most: int = 32) -> Replay:
             clock.run("draft", end - start, start, "draft", use)
             position += accepted < count
             first, start = position, end
-    return Replay(clock, position, rounds)
+    return Replay(clock, len(record.ranks), rounds)

@@ -47,8 +47,8 @@ class PassTimes:
         if min(map(min, self.seconds)) <= 0 or min(self.drafting) < 0:
             raise ValueError("seconds must be above 0, and drafting at least 0")
 
-    def of_pass(self, batch: float, tokens: int) -> float:
-        """Return the seconds of a target pass."""
+    def of_pass(self, batch: float, tokens: float) -> float:
+        """Return the seconds of a target pass over this many tokens per row, on average."""
         column, share = between("tokens", tokens, self.tokens)
         row = [interpolate(times, column, share) for times in self.seconds]
         return interpolate(row, *between("batch", batch, self.batches))
@@ -57,6 +57,10 @@ class PassTimes:
         """Return the seconds of a round."""
         one = interpolate(self.drafting, *between("batch", batch, self.batches))
         return gamma * one + self.of_pass(batch, gamma + 1)
+
+    def of_drafted(self, batch: int, drafted: int) -> float:
+        """Return the seconds of a target pass that verifies this many drafted tokens, over all rows."""
+        return self.of_pass(batch, 1 + drafted / batch)
 
     @property
     def largest_gamma(self) -> int:

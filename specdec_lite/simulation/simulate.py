@@ -17,6 +17,9 @@ from specdec_lite.simulation.goodput import PassTimes, best_gamma
 
 Policy = Callable[[Sequence[float]], int]
 """Function of the estimated α of each running sequence that returns γ of the next round."""
+Schedule = Callable[[Sequence[np.ndarray]], Sequence[int]]
+"""Function of the acceptance probabilities of each sequence's drafts that returns how many of them are
+verified, such as `scheduling.FirstDrop(times.of_drafted).lengths`."""
 
 
 def fixed(gamma: int) -> Policy:
@@ -36,12 +39,15 @@ class Request:
     Attributes:
         arrival: seconds since the start.
         tokens: number of tokens to decode, ≥ 1.
-        alpha: probability that a drafted token is accepted.
+        alpha: mean probability that a drafted token is accepted.
+        spread: how much this probability differs between tokens, in [0, 1): 0 not at all; near 1
+            each token is surely accepted or surely rejected. Its variance is spread · α(1 − α).
     """
 
     arrival: float
     tokens: int
     alpha: float
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,12 @@ class Run:
 
 
 def poisson(
-    rate: float, count: int, tokens: int, alphas: Sequence[float], rng: np.random.Generator
+    rate: float,
+    count: int,
+    tokens: int,
+    alphas: Sequence[float],
+    rng: np.random.Generator,
+    spread: float = 0.0,
 ) -> list[Request]:
     """Draw requests with independent arrivals."""
     if checks.number("rate", rate) == 0:
@@ -137,9 +148,11 @@ def poisson(
     checks.whole("tokens", tokens, 1)
     if not len(alphas) or not all(0 <= alpha <= 1 for alpha in alphas):
         raise ValueError(f"alphas={alphas!r}: must contain at least one rate, each in [0, 1]")
+    if not checks.is_number(spread) or not 0 <= spread < 1:
+        raise ValueError(f"spread={spread!r}: must be in [0, 1)")
     arrivals = np.cumsum(rng.exponential(1 / rate, count))
     rates = rng.choice(np.asarray(alphas, dtype=float), count)
-    return [Request(float(at), tokens, float(alpha)) for at, alpha in zip(arrivals, rates)]
+    return [Request(float(at), tokens, float(alpha), spread) for at, alpha in zip(arrivals, rates)]
 
 
 @dataclass(slots=True)
@@ -167,10 +180,19 @@ class Running:
         """Estimate the acceptance rate."""
         return (self.accepted + weight * prior) / (self.tested + weight)
 
-    def advance(self, gamma: int, rng: np.random.Generator) -> tuple[int, int, int]:
-        """Decode one round, without drafting beyond the request's end."""
-        drafted = min(gamma, self.left - 1)
-        verdicts = rng.random(drafted) < self.request.alpha
+    def draft(self, gamma: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw the acceptance probability of each draft, without drafting beyond the request's end."""
+        count = min(gamma, self.left - 1)
+        alpha, spread = self.request.alpha, self.request.spread
+        if spread == 0 or alpha in (0, 1):
+            return np.full(count, alpha)
+        weight = 1 / spread - 1
+        return rng.beta(weight * alpha, weight * (1 - alpha), count)
+
+    def advance(self, chances: np.ndarray, rng: np.random.Generator) -> tuple[int, int, int]:
+        """Decode one round, in which drafts with these probabilities are verified."""
+        drafted = len(chances)
+        verdicts = rng.random(drafted) < chances
         accepted = drafted if verdicts.all() else int(verdicts.argmin())
         tested = min(accepted + 1, drafted)
         self.accepted += accepted
@@ -188,8 +210,13 @@ def simulate(
     prefill: float = 0.0,
     prior: float = 0.7,
     weight: float = 4.0,
+    schedule: Schedule | None = None,
 ) -> Run:
-    """Serve all requests, first come first served."""
+    """Serve all requests, first come first served.
+
+    With a schedule, a pass costs what its tokens cost, over all rows; without one, all rows are as
+    wide as the widest.
+    """
     if not requests:
         raise ValueError("requests is empty: must contain at least one")
     checks.whole("slots", slots, 1, times.batches[-1])
@@ -211,8 +238,14 @@ def simulate(
             now += prefill
         gamma = policy([each.alpha(prior, weight) for each in running])
         widest = min(gamma, max(each.left for each in running) - 1)
+        drafts = [each.draft(0 if each.admitted == begin else gamma, rng) for each in running]
         now += times.of_round(len(running), widest)
-        counts = [each.advance(0 if each.admitted == begin else gamma, rng) for each in running]
+        if schedule is not None:
+            lengths = schedule(drafts)
+            drafts = [draft[:length] for draft, length in zip(drafts, lengths, strict=True)]
+            now -= times.of_pass(len(running), widest + 1)
+            now += times.of_drafted(len(running), sum(lengths))
+        counts = [each.advance(draft, rng) for each, draft in zip(running, drafts)]
         rounds.append(Round(begin, now, len(running), widest, *map(sum, zip(*counts))))
         served += [Served(each.request, each.admitted, now) for each in running if each.left == 0]
         running = [each for each in running if each.left]

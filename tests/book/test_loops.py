@@ -19,8 +19,18 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from specdec_lite import acceptance, corpus, drafters as d, generate, load_pair, sampling
+from specdec_lite import (
+    acceptance,
+    corpus,
+    drafters as d,
+    generate,
+    generate_batch,
+    load_pair,
+    sampling,
+)
 from specdec_lite.drafters.trees.sequoia import RATES
+from specdec_lite.scheduling import Confidence, FirstDrop
+from specdec_lite.simulation import clock
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 BLOCKS = {
@@ -99,6 +109,12 @@ def blockwise() -> Loop:
     )
 
 
+def stop_by_confidence(loop, ids):
+    rng = sampling.SeededRng(5)
+    sure = lambda row, token: row[token] >= 0.4
+    return loop(pair().target, pair().draft, ids, COUNT, 8, sure, sampling.Sampling(1.0), rng)
+
+
 LOOPS = {
     "draft model, T = 0": chain_of_a_model(0.0),
     "draft model, T = 1": chain_of_a_model(1.0),
@@ -169,6 +185,49 @@ LOOPS |= {
             pair().target, d.EagleDrafter.from_pretrained(pair().target).head, ids, COUNT
         ),
         lambda: d.EagleDrafter.from_pretrained(pair().target, version=2),
+    ),
+}
+
+LOOPS |= {
+    "stop by confidence": Loop(
+        "15_when_to_stop",
+        "stopping",
+        stop_by_confidence,
+        lambda: d.ModelDrafter(pair().draft, d.lengths.Confidence(8, 0.4)),
+        (("temperature", 1.0), ("seed", 5)),
+    ),
+    "bandit": Loop(
+        "15_when_to_stop",
+        "bandit",
+        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 0.2, 0.04),
+        lambda: d.BanditDrafter(
+            [d.PromptLookupDrafter(8, 3, 2), d.ModelDrafter(pair().draft, 4)],
+            c=0.2,
+            t=0.04,
+            weight=8,
+        ),
+    ),
+    "Saguaro": Loop(  # its drafts are those of ordinary speculation, only earlier
+        "15b_hide_drafting",
+        "saguaro",
+        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 4, 3),
+        lambda: d.ModelDrafter(pair().draft, 4),
+    ),
+    "cascade": Loop(
+        "15b_hide_drafting",
+        "cascade",
+        lambda loop, ids: loop(
+            pair().target,
+            pair().draft,
+            ids,
+            COUNT,
+            6,
+            3,
+            sampling.Sampling(1.0),
+            sampling.SeededRng(5),
+        ),
+        lambda: d.CascadeDrafter(pair().draft, d.PromptLookupDrafter(3), 6),
+        (("temperature", 1.0), ("seed", 5)),
     ),
 }
 
@@ -337,19 +396,28 @@ def written(page: str, name: str) -> str:
     return "\n\n".join(reversed(lines)) + "\n"
 
 
-@pytest.mark.parametrize("method", LOOPS)
-def test_a_method_written_from_its_page_drafts_like_the_library(method: str, tmp_path: Path):
-    loop = LOOPS[method]
-    file = tmp_path / "written.py"
-    file.write_text(written(loop.page, loop.name), encoding="utf-8")
+def load(page: str, name: str, folder: Path) -> Callable:
+    """Return a page's function, from a file of its own."""
+    file = folder / "written.py"
+    file.write_text(written(page, name), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("written", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for prompt in PROMPTS:
-        ids = pair().tokenizer.encode(prompt)
+    return getattr(module, name)
+
+
+def encoded() -> list[list[int]]:
+    return [pair().tokenizer.encode(prompt) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("method", LOOPS)
+def test_a_method_written_from_its_page_drafts_like_the_library(method: str, tmp_path: Path):
+    loop = LOOPS[method]
+    function = load(loop.page, loop.name, tmp_path)
+    for ids in encoded():
         rounds = [
             (list(map(int, drafted)), list(map(int, emitted)))
-            for drafted, emitted in loop.ours(getattr(module, loop.name), ids)
+            for drafted, emitted in loop.ours(function, ids)
         ]
         out = generate(
             pair().target, ids, loop.library(), COUNT, stop_token_ids=(), **dict(loop.options)
@@ -357,6 +425,40 @@ def test_a_method_written_from_its_page_drafts_like_the_library(method: str, tmp
         steps = [(step.tree.tokens.tolist(), list(step.tokens)) for step in out.steps]
         assert [t for _, emitted in rounds for t in emitted] == out.tokens.tolist()
         assert rounds[:-1] == steps[:-1]  # the text's end may cut the last round's draft
+
+
+def test_pearl_written_from_its_page_decodes_in_the_time_of_its_schedule(tmp_path: Path):
+    """It drafts other blocks than any drafter of one device; its rounds are those of the clock."""
+    function = load("15b_hide_drafting", "pearl", tmp_path)
+    for ids in encoded():
+        plain = generate(pair().target, ids, None, COUNT, stop_token_ids=()).tokens
+        rounds = list(function(pair().target, pair().draft, ids, COUNT, 4))
+        assert [token for _, emitted in rounds for token in emitted] == plain.tolist()
+        text = [*ids, *plain.tolist()]
+        logits = pair().draft.score(text, pair().draft.new_cache()).logits[0, len(ids) - 1 : -1]
+        ranks = (logits > logits.gather(-1, plain[:, None])).sum(-1).tolist()
+        assert len(rounds) == clock.pearl(clock.Record(ranks, 0.2, lambda k: 1.0), 4).rounds
+
+
+def test_a_schedule_written_from_its_page_equals_the_scheduled_batch(tmp_path: Path):
+    function = load("17b_verify_what_survives", "scheduled", tmp_path)
+    seconds, prompts = lambda rows, drafted: 1 + 0.03 * drafted, encoded()
+    ours: list[list] = [[] for _ in prompts]
+    adjust = sampling.Sampling(1.0)
+    models = pair().target, pair().draft
+    for row, drafted, emitted in function(*models, prompts, COUNT, 6, seconds, adjust, range(6)):
+        ours[row].append((drafted, emitted))
+    outs = generate_batch(
+        pair().target,
+        prompts,
+        d.ModelDrafter(pair().draft, 6),
+        COUNT,
+        1.0,
+        seeds=range(6),
+        schedule=FirstDrop(seconds, Confidence(0)),
+    )
+    steps = [[(s.tree.tokens.tolist(), list(s.tokens)) for s in out.steps] for out in outs]
+    assert ours == steps
 
 
 @pytest.mark.parametrize("method", LOOPS)

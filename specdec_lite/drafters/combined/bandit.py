@@ -25,19 +25,19 @@ class BanditDrafter(GroupDrafter):
     Args:
         drafters: at least one, in order of preference among equal ones.
         c: cost of a draft pass, in passes of the target over one token.
-        v: cost of every drafted token in the target's pass, in the same unit.
+        t: cost of every drafted token in the target's pass, in the same unit.
         discount: weight of a round relative to the next one, in [0, 1].
         bonus: size of the bonus.
         priors: tokens per cost to expect of each drafter before it is measured; default: 2 for all.
         weight: number of rounds that a prior counts as, ≥ 0.001.
-        passes: cost of the target's pass with 0, 1, 2, … drafted tokens, in place of v.
+        passes: cost of the target's pass with 0, 1, 2, … drafted tokens, in place of t.
     """
 
     def __init__(
         self,
         drafters: Sequence[Drafter],
         c: float = 0.1,
-        v: float = 0.04,
+        t: float = 0.04,
         discount: float = 0.98,
         bonus: float = 0.05,
         priors: Sequence[float] = (),
@@ -50,7 +50,7 @@ class BanditDrafter(GroupDrafter):
         self.priors = [checks.number("priors", prior) for prior in priors] or [2.0] * len(drafters)
         if len(self.priors) != len(drafters):
             raise ValueError(f"priors has {len(priors)} numbers for {len(drafters)} drafters")
-        self.c, self.v = checks.number("c", c), checks.number("v", v)
+        self.c, self.t = checks.number("c", c), checks.number("t", t)
         self.discount = checks.unit("discount", discount)
         self.bonus = checks.number("bonus", bonus)
 
@@ -62,7 +62,7 @@ class BanditDrafter(GroupDrafter):
     def pass_cost(self, nodes: int) -> float:
         """Return the cost of the target's pass with this many drafted tokens."""
         if not self.passes:
-            return 1 + self.v * nodes
+            return 1 + self.t * nodes
         last = min(nodes, len(self.passes) - 1)
         slope = (self.passes[-1] - self.passes[0]) / max(1, len(self.passes) - 1)
         return self.passes[last] + slope * (nodes - last)
