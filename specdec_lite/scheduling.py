@@ -86,20 +86,22 @@ class Confidence:
     """Predict the acceptance of each position from the draft's row, and learn while decoding.
 
     The prediction is a logistic curve of the log-odds of the row's largest probability, one curve
-    per position. It starts at that probability and is fitted to the verdicts by gradient steps. It
-    reads the row and not the drawn token: a prediction that has read the token would decide whether
-    this token is tested. vLLM's estimator for adaptive verification is of this kind.
+    per position. It starts at that probability and is fitted to the verdicts by gradient steps of
+    decreasing size (AdaGrad). It reads the row and not the drawn token: a prediction that has read
+    the token would decide whether this token is tested. Source: vLLM's pull request 52228.
 
     Args:
-        step: size of the gradient steps; 0: never learn.
+        step: size of the first gradient step; 0: never learn.
 
     Attributes:
         curves: [intercept, slope] of each position.
+        squares: sums of the squared gradients of each curve.
     """
 
-    def __init__(self, step: float = 0.05):
+    def __init__(self, step: float = 0.5):
         self.step = checks.number("step", step)
         self.curves: list[list[float]] = []
+        self.squares: list[list[float]] = []
 
     def chances(self, proposal: Proposal) -> list[float]:
         """Return the predicted acceptance of each token of a chain.
@@ -112,6 +114,7 @@ class Confidence:
     def _chance(self, position: int, odds: float) -> float:
         while len(self.curves) <= position:
             self.curves.append([0.0, 1.0])
+            self.squares.append([1e-9, 1e-9])
         intercept, slope = self.curves[position]
         return 1 / (1 + math.exp(-max(-50.0, min(50.0, intercept + slope * odds))))
 
@@ -125,9 +128,10 @@ class Confidence:
         accepted = len(verdict.path)
         for position, odds in enumerate(log_odds(proposal)[: accepted + 1]):
             error = (position < accepted) - self._chance(position, odds)
-            curve = self.curves[position]
-            curve[0] += self.step * error
-            curve[1] += self.step * error * odds
+            for i, gradient in enumerate((error, error * odds)):
+                self.squares[position][i] += gradient * gradient
+                size = self.step / math.sqrt(self.squares[position][i])
+                self.curves[position][i] += size * gradient
 
 
 def log_odds(proposal: Proposal) -> list[float]:

@@ -257,13 +257,13 @@ def test_a_confidence_begins_at_the_largest_probability_and_reads_no_token():
 
 def test_a_confidence_learns_the_rate_of_each_position():
     """Rows that are sure of tokens which are accepted in 90 and 30 of 100 rounds."""
-    rng, confidence = random.Random(0), Confidence(0.05)
+    rng, confidence = random.Random(0), Confidence()
     proposal = chain([[0.6, 0.3, 0.1], [0.6, 0.3, 0.1]])
     for _ in range(3000):
         first, second = rng.random() < 0.9, rng.random() < 0.3
         path = (0, 1) if first and second else (0,) if first else ()
         confidence.observe(proposal, Verdict(path, 0, "recovered", (1,) * (1 + len(path))))
-    assert confidence.chances(proposal) == pytest.approx([0.9, 0.3], abs=0.12)
+    assert confidence.chances(proposal) == pytest.approx([0.9, 0.3], abs=0.05)
     never = Confidence(0)
     never.observe(proposal, Verdict((), 0, "recovered", (1,)))
     assert never.chances(proposal) == pytest.approx([0.6, 0.6])
