@@ -1,4 +1,7 @@
-"""A schedule verifies the likeliest survivors, and no token is left out because of its value."""
+"""A schedule verifies the likeliest survivors, and no token is left out because of its value.
+
+The example that notebooks/17b_verify_what_survives.ipynb enumerates is enumerated here too.
+"""
 
 import itertools
 import random

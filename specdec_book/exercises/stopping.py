@@ -68,7 +68,7 @@ def _choice(
 
 
 def check_choice(fn: Callable[[list[float], list[float], list[float], float], int]) -> Outcome:
-    """Check fn(tokens, costs, rounds, bonus) → number of the drafter that plays; −1: nobody."""
+    """Check fn(tokens, costs, rounds, bonus) → number of the drafter that plays; −1: none."""
     return check(
         fn,
         _choice,
