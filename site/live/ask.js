@@ -222,11 +222,12 @@ function machine(parts) {
     async load(onProgress) {
       const own = (engine = startEngine(parts.worker)),
         fromFolder = location.protocol === "file:",
-        { scripts } = parts.smollm2;
+        { scripts, manifest } = parts.smollm2;
       const message = {
         type: "loadSmollm2",
         kernels: globalThis.sdlScalar ? {} : parts.kernels,
         base: fromFolder ? null : new URL(base(), location.href).href,
+        published: manifest,
       };
       try {
         if (fromFolder)

@@ -265,7 +265,7 @@ function serve(scope) {
       engine = await build({ ...parts, format });
       scope.postMessage({ type: "ready", simd: engine.kernel.simd });
     },
-    async loadSmollm2({ kernels, base }) {
+    async loadSmollm2({ kernels, base, published }) {
       const compiled = Object.fromEntries(
         Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]),
       );
@@ -275,8 +275,9 @@ function serve(scope) {
         );
       const progress = (share) => scope.postMessage({ type: "progress", share });
       const [own, ...shards] = pieces.splice(0), // without an address the page has sent all pieces
-        text = base ? joined(await download(`${base}smollm2.json`, Infinity, false, () => {})) : own,
-        manifest = JSON.parse(new TextDecoder().decode(text));
+        url = `${base}smollm2.json?${published.sha256.slice(0, 16)}`, // no older copy in a cache
+        text = base ? await download(url, published.bytes, false, () => {}) : [own ?? new Uint8Array()],
+        manifest = JSON.parse(new TextDecoder().decode(await join(text, published)));
       const fill = (kernel, address) => {
         const place = (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes);
         return base

@@ -184,7 +184,10 @@ def export(folder: Path, head: Path) -> tuple[bytes, dict]:
 
 
 def write(folder: Path, report: Callable[[str], None] = print) -> dict | None:
-    """Write the shards and the manifest, and return what the page must know before it loads them."""
+    """Write the shards and the manifest, and return what the page must know before it loads them.
+
+    The page checks the manifest by its hash, and each shard by its hash in the manifest.
+    """
     try:
         source = smollm2_folder()
     except (ConnectionError, ValueError, OSError) as error:
@@ -198,6 +201,7 @@ def write(folder: Path, report: Callable[[str], None] = print) -> dict | None:
         shards.append(
             {"name": name, "bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
         )
-    content = json.dumps(manifest | {"bytes": len(data), "shards": shards})
-    (folder / f"{FILES}.json").write_text(content, "utf-8")
-    return {"bytes": len(data), "manifest": f"{FILES}.json"}
+    content = json.dumps(manifest | {"bytes": len(data), "shards": shards}).encode()
+    (folder / f"{FILES}.json").write_bytes(content)
+    published = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {"bytes": len(data), "manifest": published}

@@ -376,6 +376,8 @@ def test_a_question_is_answered_twice_and_raced(open_page):
         ("aborted", "could not be downloaded"),
         ("scalar", "no WebAssembly SIMD"),
         ("memory", "enough memory"),
+        ("no shards", "checksum differs"),
+        ("login page", "incomplete"),
     ],
 )
 def test_a_failed_load_says_why_and_can_be_tried_again(open_page, fault, words):
@@ -394,6 +396,11 @@ def test_a_failed_load_says_why_and_can_be_tried_again(open_page, fault, words):
     }
     if fault in answers:
         page.route("**/smollm2-0.bin*", lambda route: route.fulfill(**answers[fault]))
+    if fault == "no shards":  # a manifest of the right length that describes no weights
+        empty = '{"shards": []}'.ljust(page.evaluate("sdlLive.smollm2.manifest.bytes"))
+        page.route("**/smollm2.json*", lambda route: route.fulfill(body=empty))
+    if fault == "login page":
+        page.route("**/smollm2.json*", lambda route: route.fulfill(body="<!DOCTYPE html>"))
     page.locator(".sdl-ask-run").click()
     assert words in finish(page)
     assert page.locator(".sdl-ask-run").get_attribute("aria-disabled") is None
