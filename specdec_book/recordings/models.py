@@ -100,8 +100,5 @@ def drafting(domain: str = "code", temperature: float = 1.0) -> Drafting:
 
 
 def source() -> str:
-    """One line for a caption: where all of these figures come from, and how busy that machine was."""
-    recording = recordings.load("book-models")
-    load = recording.data["state"]["start"]["load_average"]
-    busy = f"; load average {load[0]:.1f}" if load else ""
-    return recording.source + busy
+    """One line for a caption: where all of these figures come from."""
+    return recordings.load("book-models").source
