@@ -6,13 +6,11 @@ Equal steps, equal text, nearly equal sizes. It asks what makes the block of mul
 accept more than EAGLE-1's, and what EAGLE-3.1's norms change. Rates alone: the machine may be busy.
 """
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, MtpHead, Pair
-from specdec_lite.engine.transformer import Norm
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.training.unroll import RECIPES, Recipe
 
@@ -30,18 +28,13 @@ class NormedInputs(Eagle1Head):
         return self.fuse(self.inputs(torch.cat((embedded, state), -1)))
 
 
-class Eagle31Head(Eagle3Head):
+class Eagle31:
     """EAGLE-3.1: a norm for each fused state, and the normed output is fed back."""
 
-    def __init__(self, layers, vocab_size, **shape):
-        super().__init__(layers, vocab_size, **shape)
-        self.fused = nn.ModuleList(Norm(self.size, self.shape.norm_eps) for _ in self.layers)
-
-    def begin(self, features: Sequence[Tensor]) -> Tensor:
-        return super().begin([norm(state) for norm, state in zip(self.fused, features)])
-
-    def leave(self, output: Tensor) -> Tensor:
-        return self.norm(output)
+    @staticmethod
+    def for_target(target: CausalLM) -> Eagle3Head:
+        """Build an untrained head."""
+        return Eagle3Head.for_target(target, fc_norm=True, norm_output=True)
 
 
 IMITATING, ON_TEXT = Recipe(distillation=1.0), RECIPES["mtp"]
@@ -53,7 +46,7 @@ HEADS = {
     "MTP, imitating": (MtpHead, IMITATING, False),
     "MTP, on text": (MtpHead, ON_TEXT, False),
     "EAGLE-3": (Eagle3Head, RECIPES["3"], False),
-    "EAGLE-3.1": (Eagle31Head, RECIPES["3"], False),
+    "EAGLE-3.1": (Eagle31, RECIPES["3"], False),
 }
 
 
