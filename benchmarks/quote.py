@@ -83,6 +83,12 @@ def cell(model: str, method: str, kind: str, temperature: float) -> dict:
     return board.load(model).entry(method, kind, temperature)
 
 
+def speedups(model: str, method: str, temperature: float) -> list[float]:
+    """Return a method's speedups over the fastest plain decoder on the kinds of text of a board."""
+    kinds = board.load(model).kinds(temperature)
+    return [cell(model, method, kind, temperature)["over_best"]["value"] for kind in kinds]
+
+
 def plain(model: str, temperature: float) -> dict:
     """Return the fastest plain decoder of a scoreboard: its name, threads and tokens per second."""
     costs = board.load(model).costs
@@ -117,7 +123,7 @@ FUNCTIONS: dict[str, Any] = {
     for function in (
         *(where, one, sound, values, least_alpha, gammas_within, statistics.median),
         *(decoded, lowest_kind, fastest_format, estimate, Network, recordings.plain_cost),
-        *(cell, plain, threads, verdicts, same_texts),
+        *(cell, speedups, plain, threads, verdicts, same_texts),
     )
 } | {"theory": theory, "roofline": roofline, "sizes": sizes}
 
