@@ -35,6 +35,7 @@ help:
 	@echo "make format lay out Python and JavaScript as make lint expects"
 	@echo "make lint   check format, style, spelling and types"
 	@echo "make check  make lint and the core tests: two minutes after set-up, without the book"
+	@echo "make sample  build all pages strictly, with three chapters executed"
 	@echo "make test   make lint, test the library and every interactive, build all pages strictly, three chapters executed"
 	@echo "make test-all  make test, then build the book strictly, every chapter executed, and run all other tests"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"

@@ -38,13 +38,13 @@ PHRASES = {
 
 
 def prose_of_markdown(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of every line that is not in a block of code."""
+    """Yield (line, text) of every line that is not in a block of code, without comments."""
     is_code = False
     for number, line in enumerate(source.splitlines(), 1):
         if line.startswith("```"):
             is_code = not is_code
         elif not is_code:
-            yield number, line
+            yield number, re.sub(r"<!--.*?-->", "", line)
 
 
 def prose_of_python(source: str) -> Iterator[tuple[int, str]]:
