@@ -44,6 +44,12 @@ def test_every_claim_has_an_address_and_a_box():
         assert STYLES[claim.verdict] in row
 
 
+def test_the_table_opens_with_the_claims_that_do_not_hold():
+    checked = re.findall(r'id="([\w-]+)" checked', claims_overview().data)
+    assert checked == [f"show-{STYLES['does not hold']}"]
+    assert "tr:has(:target) { display: table-row !important" in claims_overview().data
+
+
 @pytest.mark.parametrize("verdict", STYLES)
 def test_the_first_sentence_counts_the_verdicts(verdict):
     words = {3: "three", 6: "six", 11: "eleven", 12: "twelve"}
