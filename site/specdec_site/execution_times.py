@@ -68,10 +68,10 @@ def times_table(env: BuildEnvironment, page: str, runs: dict[str, dict]) -> node
         link = nodes.reference("", env.titles[name].astext(), refuri=address, internal=True)
         minutes = env.metadata[name].get("sdl_minutes")
         rows.append((link, str(minutes or "–"), f"{run['seconds']:.1f}"))
+    minutes = sum(env.metadata[name].get("sdl_minutes") or 0 for name in runs)
     total = sum(run["seconds"] for run in runs.values())
-    return table(
-        ("chapter", "minutes to read", "seconds to run"), [*rows, ("all", "", f"{total:.1f}")]
-    )
+    heads = ("chapter", "minutes to read", "seconds to run")
+    return table(heads, [*rows, ("all", str(minutes), f"{total:.1f}")])
 
 
 def times(app: Sphinx, page: str) -> list[nodes.Node]:
