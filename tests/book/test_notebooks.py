@@ -288,3 +288,13 @@ def test_what_the_page_hides_is_hidden_in_jupyterlab_and_colab_too(path: Path):
         hidden = "hide-input" in cell.metadata.get("tags", [])
         assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == hidden
         assert (cell.metadata.get("cellView") == "form") == hidden
+
+
+@every_chapter
+def test_a_chapter_has_one_cell_to_change(path: Path):
+    """Its code is visible, and the text before it ends by saying what to look for."""
+    all_cells = nbformat.read(path, as_version=4).cells
+    (at,) = [i for i, c in enumerate(all_cells) if "change-and-run" in c.metadata.get("tags", ())]
+    assert "hide-input" not in all_cells[at].metadata.tags
+    _, sentence = all_cells[at - 1].source.split("### Change this and run again\n")
+    assert 5 <= len(sentence.split()) <= 60
