@@ -232,6 +232,7 @@ class EagleAblations(Experiment):
     time = "1 hour"
     quick = ("--epochs 0.5 --prompts 2 --new-tokens 4 --cache .work/quick-eagle").split()
     unrelated = ("cache",)
+    timed = False
 
     @classmethod
     def add_options(cls, parser):

@@ -41,6 +41,7 @@ class Experiment:
         unrelated: Options that may differ when a run resumes, such as the time for all parts.
         threads: Threads of PyTorch, unless the user sets OMP_NUM_THREADS; None for PyTorch's own
             choice. The shipped pair gains nothing from a second thread.
+        timed: Whether it measures times, so that the load of the machine matters.
         options: Options of this run.
         rows: Results of the finished parts, by part.
         path: File of the recording.
@@ -54,6 +55,7 @@ class Experiment:
     quick: ClassVar[Sequence[str]] = ()
     unrelated: ClassVar[Sequence[str]] = ()
     threads: ClassVar[int | None] = None
+    timed: ClassVar[bool] = True
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
@@ -295,7 +297,8 @@ def measure(
         return None
     try:
         data = experiment.summarise({part: experiment.rows[part] for part in parts})
-        stamp[stamps.PROCESS] |= {"load_average": store.loads}
+        if kind.timed:
+            stamp[stamps.PROCESS] |= {"load_average": store.loads}
         check_schema(kind.name, data)
         stamp, data = experiment.merge(stamp, data)
         if retained:

@@ -163,6 +163,7 @@ class DraftRecall(Experiment):
     time = "ten minutes, not timed"
     quick = "--texts 2 --new-tokens 16 --models pair".split()
     unrelated = ("cache", "models")
+    timed = False
 
     @classmethod
     def add_options(cls, parser):

@@ -483,7 +483,7 @@ SCHEMAS = {
         rates=each(rows(NUMBER)),
         growth=rows(fields("temperature nodes fed tokens", way=TEXT), 12),
         smollm2=rows(fields("temperature nodes fed tokens", way=TEXT), 6),
-        judged=rows(fields("temperature tokens", rule=TEXT)),
+        rule_tokens=rows(fields("temperature tokens", rule=TEXT)),
         batches=rows(fields("temperature sequences batch tree tokens")),
         clock=fields(
             "draft overhead",

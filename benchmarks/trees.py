@@ -451,7 +451,7 @@ class TokenTrees(Experiment):
         return prompts(self.pair, self.options.prompts)
 
     def parts(self):
-        return "rules random_laws rates growth judged batches smollm2 clock".split()
+        return "rules random_laws rates growth rule_tokens batches smollm2 clock".split()
 
     def run(self, part):
         options = self.options
@@ -466,7 +466,7 @@ class TokenTrees(Experiment):
             "growth": lambda: tokens_by_nodes(
                 self.pair, self.rows["rates"], self.prompts, tokens, up_to(NODES)
             ),
-            "judged": lambda: on_pair(compare_rules),
+            "rule_tokens": lambda: on_pair(compare_rules),
             "batches": lambda: on_pair(batches),
             "smollm2": lambda: smollm2(count, tokens, up_to(SMALL)),
             "clock": lambda: clock(
