@@ -183,13 +183,29 @@ FOLD = re.compile(r"<details>.*?</details>", flags=re.S)
 MARK = re.compile(r"<!--.*?-->|</?[a-zA-Z][^>]*>", re.S)  # comments and tags
 
 
+ASIDE = re.compile(r'<details.*?</details>|<div class="sdl-quiz".*?</div>', re.S)
+
+
+def main_text(text: str) -> str:
+    """Return a chapter's text without folds, predictions, quizzes, exercises and references."""
+    sections = re.split(r"^(?=## )", MARK.sub("", ASIDE.sub("", text)), flags=re.M)
+    return "".join(s for s in sections if not re.match(r"## .*(Exercises|References)", s))
+
+
 @every_chapter
 def test_a_chapter_is_short(path: Path):
-    """At most 1,800 words outside folds, 2,200 with them, and 18 code cells."""
-    text = "\n".join(cell.source for cell in cells(path, "markdown"))
-    assert len(MARK.sub("", FOLD.sub("", text)).split()) <= 1800
+    """At most about 1,000 words, 2,200 with all asides, and 13 visible of 18 code cells."""
+    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    assert len(main_text(text).split()) <= 1010
     assert len(MARK.sub("", text).split()) <= 2200
-    assert len(cells(path, "code")) <= 18
+    visible = [c for c in cells(path, "code") if "hide-input" not in c.metadata.get("tags", ())]
+    assert len(visible) <= 13 and len(cells(path, "code")) <= 18
+
+
+def test_asides_are_not_main_text():
+    aside = '## A\none\n\n<details class="b">two</details>\n\n## Exercises\nthree\n\n## Questions\n'
+    quiz = '<div class="sdl-quiz">four</div> five<!-- six -->'
+    assert main_text(aside + quiz).split() == ["##", "A", "one", "##", "Questions", "five"]
 
 
 @every_chapter
