@@ -28,6 +28,7 @@ from specdec_lite import (
     load_pair,
     sampling,
 )
+from specdec_lite.drafters.self_drafts.chunks import Chunks
 from specdec_lite.drafters.trees.sequoia import RATES
 from specdec_lite.scheduling import Confidence, FirstDrop
 from specdec_lite.simulation import clock
@@ -297,6 +298,12 @@ LOOPS |= {
         SELF, "sparse_cache", lambda: d.SparseCacheDrafter(pair().target, 4, 32, 3)
     ),
     "look-ahead rows": greedy(SELF, "look_ahead", pass_drafter, lambda: (pass_drafter().rows,)),
+    "TriForce": greedy(
+        SELF,
+        "triforce",
+        lambda: d.SparseCacheDrafter(pair().target, 4, 16, 3, select=Chunks((4,), budget=32)),
+        lambda: (pair().draft,),
+    ),
 }
 
 
