@@ -126,8 +126,4 @@ class BlockGain(Experiment):
             "rounds": int(rounds.sum()),
             "prompts_sha256": SHA256,
             "rows": lines,
-            "seeds": rows,
         }
-
-    def restore(self, data):
-        return data.get("seeds", {})

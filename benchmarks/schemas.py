@@ -473,9 +473,7 @@ SCHEMAS = {
         "openings archive_bytes", browser=TEXT, pages=rows(fields("wire_bytes load_ms", page=TEXT))
     ),
     "block-verification-gain": fields(
-        "texts rounds",
-        rows=rows(fields("gamma tokens as_block gain low high")),
-        seeds=each(fields(rounds=rows(NUMBER), accepted=each(rows(rows(NUMBER, 2))))),
+        "texts rounds", rows=rows(fields("gamma tokens as_block gain low high"))
     ),
     "token-trees": fields(
         rules=fields("laws vocabulary k", rows=each(each(NUMBER))),
