@@ -69,6 +69,7 @@ class BlockGain(Experiment):
     time = "5 minutes, not timed"
     quick = tuple("--prompts 1 --seeds 1 --new-tokens 24".split())
     threads = 1
+    timed = False
 
     @classmethod
     def add_options(cls, parser):
