@@ -127,7 +127,8 @@ def independent(pair: Pair) -> d.FixedTreeDrafter:
 
 def without_weights() -> dict[str, Method]:
     """Return the methods that use only the text and the target."""
-    ch8, ch12 = "notebooks/08_model_free", "notebooks/14_lookahead"
+    ch8, ch10b = "notebooks/08_model_free", "notebooks/10b_recycling"
+    ch14 = "notebooks/14_lookahead"
     return {
         "prompt lookup": Method(lambda pair, g: d.PromptLookupDrafter(g), "text", ch8, tiny=True),
         "suffix decoding": Method(lambda pair, g: d.SuffixDrafter(g), "text", ch8, tiny=True),
@@ -135,17 +136,17 @@ def without_weights() -> dict[str, Method]:
             lambda pair, g: d.SuffixDrafter(2 * g, width=3), "text", ch8
         ),
         "REST, a tree": Method(
-            lambda pair, g: d.RestDrafter(array(pair.tokenizer), 2 * g), "text", ch8
+            lambda pair, g: d.RestDrafter(array(pair.tokenizer), 2 * g), "text", ch10b
         ),
         "n-gram model": Method(
             lambda pair, g: d.NgramDrafter(counts(pair.tokenizer), g), "text", ch8
         ),
         "token recycling": Method(
-            lambda pair, g: d.TokenRecyclingDrafter(pair.target, 2 * g), "text", ch8
+            lambda pair, g: d.TokenRecyclingDrafter(pair.target, 2 * g), "text", ch10b
         ),
         "a hash pool": Method(lambda pair, g: d.HashPoolDrafter(g), "text", ch8),
-        "Jacobi": Method(lambda pair, g: d.JacobiDrafter(g), "target", ch12),
-        "Lookahead": Method(lambda pair, g: d.LookaheadDrafter(3, 3, 3), "target", ch12),
+        "Jacobi": Method(lambda pair, g: d.JacobiDrafter(g), "target", ch14),
+        "Lookahead": Method(lambda pair, g: d.LookaheadDrafter(3, 3, 3), "target", ch14),
     }
 
 

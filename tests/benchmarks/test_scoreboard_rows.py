@@ -14,6 +14,7 @@ from benchmarks import methods as listed
 from benchmarks.methods import METHODS, Method, bytes_beside, describe
 from benchmarks.named import NAMED
 from benchmarks.scoreboard_counts import load_models
+from specdec_book import recordings
 from specdec_lite import drafters
 from specdec_lite.drafters import Drafter, ModelDrafter
 from specdec_lite.drafters.self_drafts.quantization import quantize
@@ -44,6 +45,12 @@ def test_every_row_names_its_chapter():
         assert (ROOT / f"{method.chapter}.ipynb").is_file(), name
         assert method.source in sources, name
         assert method.rule is None or name.endswith(f"× {method.rule.name}") or "noise" in name
+
+
+def test_the_recorded_counts_name_todays_chapters():
+    for name in ("scoreboard-counts", "scoreboard-counts-smollm2"):
+        for row, about in recordings.load(name).data["about"].items():
+            assert row not in METHODS or about["chapter"] == METHODS[row].chapter, (name, row)
 
 
 COMMON = {"draft", "model", "target", "chain", "tree", "drawn", "chosen", "pass", "tokens", "that"}
