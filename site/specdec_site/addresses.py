@@ -41,10 +41,11 @@ def outward(text: str) -> str:
 
 
 def inward(text: str) -> str:
-    """Return text with each public address of a file as the relative link to this file."""
+    """Return text with public addresses of pages and source files as relative links to them."""
     book, files = prefixes()
     text = re.sub(rf"(\]\(){re.escape(book)}(book/[\w./-]+)\.html", r"\1../\2.md", text)
-    return re.sub(rf"(\]\(){re.escape(files)}([\w./-]+)", r"\1../\2", text)
+    # a guide such as CONTRIBUTING.md is no page of the book, so its address stays
+    return re.sub(rf"(\]\(){re.escape(files)}(?![\w./-]+\.md)([\w./-]+)", r"\1../\2", text)
 
 
 def read_inward(app: Sphinx, page: str, source: list[str]) -> None:

@@ -29,6 +29,7 @@ def test_links_that_leave_the_folder_become_public_addresses_and_back():
 def test_the_addresses_of_colab_and_of_the_repository_itself_stay():
     for text in (
         f"[Colab](https://colab.research.google.com/github/x/blob/main/notebooks/1.ipynb), [s]({BOOK})",
+        f"[the guide]({FILES}CONTRIBUTING.md)",
         f"[issues]({FILES.partition('/blob/')[0]}/issues)",
     ):
         assert inward(text) == text == outward(text)
