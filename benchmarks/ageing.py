@@ -59,6 +59,7 @@ class DraftAgeing(Experiment):
     )
     time = "20 minutes"
     quick = "--new 32 --window 16 --prompts 1 --marks 0 1 2 --texts 4 --rows 2".split()
+    timed = False
     threads = 1
 
     @classmethod

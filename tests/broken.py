@@ -123,6 +123,7 @@ def stops_at_unsure(threshold, keep_it):
 # Rules --------------------------------------------------------------------------------------------
 
 recovered_from_p = walk(ratio, lambda p, q: p)
+"""Draw from p after a rejection, as Spec-RL does with the rollouts of the epoch before (its issue 14)."""
 
 
 def accept_impossible(p, q, token):

@@ -280,6 +280,13 @@ def one_uniform_for_all_tests(proposal, target_probs, rng):
     return speculative_sampling(proposal, target_probs, Stale())
 
 
+def test_a_draw_from_p_after_a_rejection_emits_what_chapter_15_says():
+    """min(p, q) plus the rejected share of p, as Spec-RL decodes."""
+    rows = lambda row: lambda text: row
+    blocks = block_distribution(rows(P), rows(Q), broken.recovered_from_p, 1)
+    assert blocks.completed(rows(P), 1).tolist() == pytest.approx([0.40, 0.36, 0.24])
+
+
 MARGINS = {
     "recovered from p": (broken.recovered_from_p, draw_chain, 2, 0.05),
     "one uniform for all tests": (one_uniform_for_all_tests, draw_chain, 2, 0.02),
