@@ -86,6 +86,8 @@ def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
 def test_used_by_keyboard_and_mouse(explorer, mounted, width, theme):
     page = mounted(explorer, width, theme)
+    page.get_by_label("Round", exact=True).focus()
+    page.keyboard.press("Home")
     says(page, ".sdl-summary", "Round 1")
     rounds = call("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 8, True)
     drafting = sum(found["drafted"] > 0 for found in rounds)

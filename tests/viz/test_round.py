@@ -244,7 +244,9 @@ def test_the_rows_light_up_at_the_pass(mounted):
 def test_stepped_and_scrubbed(mounted, width):
     page = mounted(Round.load(), width)
     at = lambda: page.evaluate("model.get('moment')")
+    assert page.locator(".sdl-round-ask strong").is_visible(), "it opens at its first question"
     page.get_by_label("Moment").focus()
+    page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     says(page, SUMMARY, "The draft proposes")
     page.keyboard.press("End")
