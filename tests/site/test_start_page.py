@@ -30,7 +30,7 @@ def test_the_race_runs_on_the_first_screen(start, width: int, height: int):
     page = start(width, height)
     assert page.get_by_role("button", name="Show the end").count() == 1, "it runs"
     page.wait_for_function(
-        "document.querySelector('.sdl-race-verdict').textContent.includes('word for word')"
+        "() => document.querySelector('.sdl-race-verdict').textContent.includes('word for word')"
     )
     assert page.evaluate("scrollY") == 0
     assert page.evaluate(IN_VIEW, ".sdl-race-verdict, .sdl-race-count, .sdl-race-text")
