@@ -166,13 +166,13 @@
       return node;
     };
     const lines = [];
-    const first = BEGIN.find(([words]) => words.test(query))?.[1];
-    const index = first ? Search._index.docnames.indexOf(first) : -1;
-    if (index >= 0) lines.push(line(`${root}${first}.html`, Search._index.titles[index], ": begin here."));
     const glossary = await fetch(`${root}book/glossary.html`).then(
       (page) => page.text(),
       () => "",
     );
+    const first = BEGIN.find(([words]) => words.test(query))?.[1];
+    const index = first ? (Search._index?.docnames.indexOf(first) ?? -1) : -1;
+    if (index >= 0) lines.push(line(`${root}${first}.html`, Search._index.titles[index], ": begin here."));
     const terms = [
       ...new DOMParser().parseFromString(glossary, "text/html").querySelectorAll("article dt[id]"),
     ];
@@ -217,6 +217,8 @@
         history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname);
       if (query) Search.performSearch(query);
     };
+    answer.dataset.query = new URLSearchParams(location.search).get("q")?.trim() ?? "";
+    if (answer.dataset.query) answerOf(answer.dataset.query, answer); // the first search began earlier
     field.addEventListener("input", () => {
       clearTimeout(timer);
       timer = setTimeout(search, 250);
