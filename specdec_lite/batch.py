@@ -16,18 +16,19 @@ from specdec_lite.decoding import Output
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
-from specdec_lite.processors import PathProcessor, process_scores
 from specdec_lite.proposal import Proposal, Step, with_logprobs
 from specdec_lite.request import Request, prepare
 from specdec_lite.sampling import SeededRng
 from specdec_lite.scheduling import FirstDrop
 from specdec_lite.speculation import (
+    PathProcessor,
     Verifier,
     check_cache,
     commit,
     elapsed,
     fed_tokens,
     now,
+    process_scores,
     propose,
     verify,
 )

@@ -2,14 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.processors import PathProcessor
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Rng, Sampling
+
+
+@runtime_checkable
+class PathProcessor(Protocol):
+    """A function of a prefix and of the logits after it.
+
+    It is a function: the same prefix gives the same result, since a rejected path is asked for once
+    and never again, and another path may come first. State that a grammar needs is kept by prefix.
+    It is called only for prefixes that it allowed itself, beginning with the prompt.
+    """
+
+    def __call__(self, prefix_ids: Tensor, logits: Tensor) -> Tensor:
+        """Return the processed logits [V]; −inf forbids a token.
+
+        Args:
+            prefix_ids: ids [n] of the text before, prompt included, on the host.
+            logits: [V] of any float dtype; not to be changed in place.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.processors import PathProcessor
 from specdec_lite.proposal import Step, with_logprobs
 from specdec_lite.request import Request, default_rule, prepare, source_of_chance
 from specdec_lite.sampling import Rng
-from specdec_lite.speculation import Drafter, Verifier, speculate
+from specdec_lite.speculation import Drafter, PathProcessor, Verifier, speculate
 
 __all__ = ["Output", "Stats", "default_rule", "generate", "prepare", "stream"]
 

@@ -8,100 +8,14 @@ distribution only: the text is distributed as plain decoding with the same proce
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.engine.cache import Scores
-from specdec_lite.tree import TokenTree
+from specdec_lite.contract import PathProcessor
 
-__all__ = [
-    "ForbiddenWords",
-    "MinP",
-    "PathProcessor",
-    "PresencePenalty",
-    "RepetitionPenalty",
-    "process_scores",
-]
-
-
-@runtime_checkable
-class PathProcessor(Protocol):
-    """A function of a prefix and of the logits after it.
-
-    It is a function: the same prefix gives the same result, since a rejected path is asked for once
-    and never again, and another path may come first. State that a grammar needs is kept by prefix.
-    It is called only for prefixes that it allowed itself, beginning with the prompt.
-    """
-
-    def __call__(self, prefix_ids: Tensor, logits: Tensor) -> Tensor:
-        """Return the processed logits [V]; −inf forbids a token.
-
-        Args:
-            prefix_ids: ids [n] of the text before, prompt included, on the host.
-            logits: [V] of any float dtype; not to be changed in place.
-        """
-        ...
-
-
-def checked(processors: PathProcessor | Sequence[PathProcessor] | None) -> tuple:
-    """Return processors as a tuple, in the order in which they are applied."""
-    if processors is None:
-        return ()
-    several = processors if isinstance(processors, (list, tuple)) else [processors]
-    for processor in several:
-        if isinstance(processor, type) or not callable(processor):
-            raise TypeError(
-                f"processors holds {processor!r}: must be functions (prefix_ids, logits) → logits,"
-                " such as MinP(0.1)"
-            )
-    return tuple(several)
-
-
-def process_scores(
-    processors: Sequence[PathProcessor], prefix: Tensor, tree: TokenTree, scores: Scores
-) -> Scores:
-    """Return the scores of [root] + tree with the logits [1, n+1, V] of every path processed.
-
-    A node that its parent's processed logits forbid is left as it is, with all below it: no rule
-    accepts it, and a grammar has no state after a text that it does not allow.
-
-    Shapes: prefix [m], the root last.
-    """
-    if not processors:
-        return scores
-    tokens = tree.tokens.tolist()
-    rows = list(scores.logits[0].unbind())
-    # One read of the device per level would wait as often; nodes are few, so the host walks them.
-    allowed = {-1}
-    for node in range(-1, len(tree)):
-        if node >= 0:
-            parent = tree.parents[node]
-            if parent not in allowed or rows[parent + 1][tokens[node]] == -math.inf:
-                continue
-            allowed.add(node)
-        path = torch.tensor([tokens[i] for i in tree.path(node)], dtype=torch.long)
-        text, row = torch.cat((prefix, path)), rows[node + 1]
-        for processor in processors:
-            row = _row_of(processor, text, row)
-        rows[node + 1] = row
-    return Scores(torch.stack(rows)[None], scores.hidden)
-
-
-def _row_of(processor: PathProcessor, text: Tensor, row: Tensor) -> Tensor:
-    """Return what a processor makes of one row [V], after checking its kind and its width."""
-    after = processor(text, row)
-    name = getattr(processor, "__name__", type(processor).__name__)
-    if not isinstance(after, Tensor) or after.shape != row.shape:
-        kind = tuple(after.shape) if isinstance(after, Tensor) else type(after).__name__
-        raise ValueError(
-            f"processor {name} returned {kind}: must be logits of shape {(*row.shape,)}"
-        )
-    if not bool((after > -math.inf).any()):
-        raise ValueError(f"processor {name} forbids every token after {len(text)} tokens")
-    return after
+__all__ = ["ForbiddenWords", "MinP", "PathProcessor", "PresencePenalty", "RepetitionPenalty"]
 
 
 class RepetitionPenalty:

@@ -12,9 +12,16 @@ from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.checks import is_whole_dtype, target as check_target, whole
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.processors import PathProcessor, checked
 from specdec_lite.sampling import Rng, Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter, Limits, NoDraft, Session, Verifier
+from specdec_lite.speculation import (
+    Context,
+    Drafter,
+    Limits,
+    NoDraft,
+    PathProcessor,
+    Session,
+    Verifier,
+)
 
 SPARE_ENTRIES = 64
 """Cache entries beyond the text, for the drafted tokens of the last round."""
@@ -102,7 +109,7 @@ def prepare(
     if drafter is not None:
         _check_drafter(drafter, target, len(tokens) + max_new_tokens)
     sampling = Sampling(temperature, top_k, top_p)
-    processors = checked(processors)
+    processors = _processors(processors)
     if not isinstance(logprobs, bool):
         raise TypeError(f"logprobs={logprobs!r}: must be True or False")
     rule = default_rule(sampling) if rule is None else rule
@@ -115,6 +122,20 @@ def prepare(
     return Request(
         target, tokens, drafter, max_new_tokens, sampling, rule, stops, processors, logprobs
     )
+
+
+def _processors(processors: PathProcessor | Sequence[PathProcessor] | None) -> tuple:
+    """Return processors as a tuple, in the order in which they are applied."""
+    if processors is None:
+        return ()
+    several = processors if isinstance(processors, (list, tuple)) else [processors]
+    for processor in several:
+        if isinstance(processor, type) or not callable(processor):
+            raise TypeError(
+                f"processors holds {processor!r}: must be functions (prefix_ids, logits) → logits,"
+                " such as MinP(0.1)"
+            )
+    return tuple(several)
 
 
 def default_rule(sampling: Sampling) -> RuleFunction:

@@ -4,8 +4,9 @@
 the pieces for many rows.
 """
 
+import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -13,13 +14,13 @@ import torch
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.contract import Context, Drafter, Limits, NoDraft, Session
+from specdec_lite.contract import Context, Drafter, Limits, NoDraft, PathProcessor, Session
 from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.processors import process_scores
 from specdec_lite.proposal import Proposal, Step, Verdict
 from specdec_lite.sampling import SeededRng
 from specdec_lite.transfer import upload
+from specdec_lite.tree import TokenTree
 
 __all__ = [
     "Context",
@@ -33,11 +34,13 @@ __all__ = [
     "Verifier",
     "check_cache",
     "commit",
+    "PathProcessor",
     "elapsed",
     "fed_tokens",
     "node_numbers",
     "not_finite",
     "now",
+    "process_scores",
     "propose",
     "speculate",
     "verify",
@@ -67,6 +70,50 @@ def propose(session: Session, context: Context) -> Proposal:
     if os.environ.get("SPECDEC_CHECK") == "1":
         proposal.check_contents(context.vocab_size)
     return proposal
+
+
+def process_scores(
+    processors: Sequence[PathProcessor], prefix: Tensor, tree: TokenTree, scores: Scores
+) -> Scores:
+    """Return the scores of [root] + tree with the logits [1, n+1, V] of every path processed.
+
+    A node that its parent's processed logits forbid is left as it is, with all below it: no rule
+    accepts it, and a grammar has no state after a text that it does not allow.
+
+    Shapes: prefix [m], the root last.
+    """
+    if not processors:
+        return scores
+    tokens = tree.tokens.tolist()
+    rows = list(scores.logits[0].unbind())
+    # One read of the device per level would wait as often; nodes are few, so the host walks them.
+    allowed = {-1}
+    for node in range(-1, len(tree)):
+        if node >= 0:
+            parent = tree.parents[node]
+            if parent not in allowed or rows[parent + 1][tokens[node]] == -math.inf:
+                continue
+            allowed.add(node)
+        path = torch.tensor([tokens[i] for i in tree.path(node)], dtype=torch.long)
+        text, row = torch.cat((prefix, path)), rows[node + 1]
+        for processor in processors:
+            row = _row_of(processor, text, row)
+        rows[node + 1] = row
+    return Scores(torch.stack(rows)[None], scores.hidden)
+
+
+def _row_of(processor: PathProcessor, text: Tensor, row: Tensor) -> Tensor:
+    """Return what a processor makes of one row [V], after checking its kind and its width."""
+    after = processor(text, row)
+    name = getattr(processor, "__name__", type(processor).__name__)
+    if not isinstance(after, Tensor) or after.shape != row.shape:
+        kind = tuple(after.shape) if isinstance(after, Tensor) else type(after).__name__
+        raise ValueError(
+            f"processor {name} returned {kind}: must be logits of shape {(*row.shape,)}"
+        )
+    if not bool((after > -math.inf).any()):
+        raise ValueError(f"processor {name} forbids every token after {len(text)} tokens")
+    return after
 
 
 def check_cache(session: Session, context: Context) -> None:

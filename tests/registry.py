@@ -99,6 +99,30 @@ def after_learning(drafter: d.OnlineDrafter, target: CausalLM) -> Drafter:
     return drafter
 
 
+class Letters:
+    """A tokenizer whose tokens are given strings; of several that fit, the longest comes first."""
+
+    def __init__(self, tokens):
+        self.tokens = list(tokens)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        ids = []
+        while text:
+            fits = [i for i, token in enumerate(self.tokens) if text.startswith(token)]
+            ids.append(max(fits, key=lambda i: len(self.tokens[i])))
+            text = text[len(self.tokens[ids[-1]]) :]
+        return ids
+
+    def decode(self, ids, skip_special_tokens: bool = False) -> str:
+        return "".join(self.tokens[i] for i in ids)
+
+
+def another_tokenizer(target: CausalLM) -> Drafter:
+    """Return a drafter whose tokens are the target's in reversed order."""
+    letters = [chr(ord("A") + i) for i in range(target.vocab_size)]
+    return d.TextMatchDrafter(perturbed(target), Letters(letters[::-1]), Letters(letters), 3)
+
+
 def contributed_drafter() -> type:
     """Return the drafter class printed in CONTRIBUTING.md."""
     text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -113,6 +137,7 @@ def contributed_drafter() -> type:
 DRAFTERS = {
     "draft model": lambda target: d.ModelDrafter(perturbed(target), 3),
     "the target as its own draft": lambda target: d.ModelDrafter(target, 3),
+    "draft model with another tokenizer": another_tokenizer,
     "blockwise heads, drawn": lambda target: d.BlockwiseDrafter(target, heads(target), 4),
     "blockwise heads, chosen": lambda target: d.BlockwiseDrafter(
         target, heads(target), 3, draft_temperature=0.0

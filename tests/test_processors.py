@@ -15,6 +15,7 @@ from specdec_lite.engine.cache import Scores
 from specdec_lite.grammar import Grammar, token_texts
 from specdec_lite.request import prepare
 from specdec_lite.sampling import Sampling
+from specdec_lite.speculation import process_scores
 from specdec_lite.tree import TokenTree
 
 V = 3
@@ -106,7 +107,7 @@ def test_a_processor_is_not_asked_about_texts_that_it_forbids():
 
     tree = TokenTree([3, 2, 4, 6, 5], [-1, -1, 0, 1, 3])
     scores = Scores(torch.randn(1, 6, 8))
-    after = p.process_scores([even], torch.tensor([9]), tree, scores)
+    after = process_scores([even], torch.tensor([9]), tree, scores)
     assert asked == [[9], [9, 2], [9, 2, 6]]
     assert torch.equal(after.logits[0, [1, 3, 5]], scores.logits[0, [1, 3, 5]])
 

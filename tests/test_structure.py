@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("specdec_lite", "specdec_book", "site", "benchmarks")
 ROOMS = {
     "specdec_lite": """_lazy _extras checks transfer roofline theory sampling tree proposal acceptance engine
-    processors grammar contract speculation request decoding scheduling batch texts loading measure drafters
+    contract processors grammar speculation request decoding scheduling batch texts loading measure drafters
     gpu simulation training diagnosis __main__""".split(),
     "specdec_book": ["recordings", "exercises", "viz"],
 }

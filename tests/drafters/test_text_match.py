@@ -3,30 +3,12 @@
 import pytest
 import torch
 from models_zoo import native
+from registry import Letters
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate, load_pair
 from specdec_lite.drafters.models.text_match import continuation
 from specdec_lite.sampling import Sampling
-
-
-class Letters:
-    """A tokenizer whose tokens are given strings; the longest that fits comes first."""
-
-    def __init__(self, tokens: list[str]):
-        self.tokens = tokens
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        ids = []
-        while text:
-            fits = [i for i, token in enumerate(self.tokens) if text.startswith(token)]
-            ids.append(max(fits, key=lambda i: len(self.tokens[i])))
-            text = text[len(self.tokens[ids[-1]]) :]
-        return ids
-
-    def decode(self, ids, skip_special_tokens: bool = False) -> str:
-        return "".join(self.tokens[i] for i in ids)
-
 
 SINGLE = Letters([*"abc"])
 PAIRS = Letters([*"abc", "ab", "ca", "bb"])
