@@ -16,11 +16,11 @@ from PIL import Image
 from specdec_book.viz import Race
 
 OUT = Path(__file__).parent / "race.webp"
-FRAME = 80
+FRAME = 120
 """Milliseconds per frame."""
 SWEEP = 1200
 """Milliseconds of the comparison after the race, as in `race.js`."""
-HOLD = 2400
+HOLD = 1900
 """Milliseconds for which the result stays."""
 LONGEST = 8000
 """Milliseconds of the whole loop, at most."""
@@ -68,7 +68,7 @@ def main() -> None:
     if sum(times) > LONGEST:
         raise SystemExit(f"the race lasts {sum(times)} ms: must be at most {LONGEST}")
     images[0].save(
-        OUT, save_all=True, append_images=images[1:], duration=times, loop=0, quality=55, method=6
+        OUT, save_all=True, append_images=images[1:], duration=times, loop=0, quality=45, method=6
     )
     size = OUT.stat().st_size
     if size > LARGEST:

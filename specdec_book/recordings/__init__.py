@@ -79,7 +79,11 @@ class Recording:
     def is_disturbed(self) -> bool:
         """Whether other programs ran: a load above 1.5 before, or beside the measurement's threads."""
         loads = self.loads
-        return bool(loads) and (loads[0] > QUIET or max(loads[1:]) - self.threads > QUIET)
+        if "programs" in self.data:  # which the measurement starts itself
+            loads = loads[:1]
+        return bool(loads) and (
+            loads[0] > QUIET or max(loads[1:], default=0) - self.threads > QUIET
+        )
 
 
 def files() -> dict[str, Path]:

@@ -70,7 +70,6 @@ DISTURBED = {
     "book-models/amd-epyc",
     "draft-lengths/amd-epyc",
     "proposal-times/amd-epyc",
-    "race/intel-r-xeon-r-processor",
     "speed-smollm2/amd-epyc",
     "token-trees/amd-epyc",
 }
