@@ -77,7 +77,8 @@ export function sharedRun(hash) {
 
 /** Returns the fragment of an address that carries a run. */
 export function shareFragment({ speedup, speedups, perSecond }, device) {
-  const [low, high] = [Math.min(...speedups), Math.max(...speedups)],
+  // The ratio of two medians may lie outside the ratios of the turns.
+  const [low, high] = [Math.min(speedup, ...speedups), Math.max(speedup, ...speedups)],
     numbers = [speedup, low, high, perSecond.plain, perSecond.speculative];
   return `#ask-run=${encodeURIComponent([...numbers.map((x) => x.toFixed(2)), device].join("~"))}`;
 }

@@ -163,7 +163,7 @@ class Engine:
             both = len(running) + len(new)
             spent = 0.5 * len(new) + TIMES.of_pass(both, self.gamma + 1)
             for _, each in running:
-                _, accepted, tested = each.advance(self.gamma, rng)
+                _, accepted, tested = each.advance(each.draft(self.gamma, rng), rng)
                 lengths.append((self.gamma, accepted))
             now += spent
             steps.append([both, len(new), spent])

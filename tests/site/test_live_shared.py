@@ -10,7 +10,7 @@ from conftest import ROOT
 CODE = """
 import(process.argv[1]).then(({ sharedRun, shareFragment }) => {
   const answers = JSON.parse(process.argv[2]).map((hash) => sharedRun(hash));
-  const run = { speedups: [1.8, 2, 1.5], perSecond: { plain: 10, speculative: 18 } };
+  const run = { speedup: 1.8, speedups: [1.8, 2, 1.5], perSecond: { plain: 10, speculative: 18 } };
   console.log(JSON.stringify([answers, sharedRun(shareFragment(run, "a phone"))]));
 });
 """

@@ -1,5 +1,4 @@
-// The rejection-sampling bench. A rule's exact distribution and its draws are computed from the same parts. A test
-// compares the distribution with specdec_lite/acceptance.
+// The rejection-sampling bench. A test compares a rule's distribution with specdec_lite/acceptance.
 
 const NAMES = "ABCDEFGH";
 const MAX_DRAWS = 1e6;

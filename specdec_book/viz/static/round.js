@@ -1,4 +1,4 @@
-// One round as a picture, computed from the recorded rows p and q and the uniforms u.
+// One round, drawn from its recorded rows p and q and uniforms u.
 
 const PACE = 1700; // milliseconds per moment while playing
 
@@ -30,7 +30,7 @@ const formulas = {
 
   argmax: (row) => row.indexOf(Math.max(...row)),
 
-  // The verdict of a round: number of accepted drafts, and the added word.
+  // Number of accepted drafts, and the added word.
   verdict({ rows, token }) {
     for (const [level, row] of rows.entries()) {
       const residuals = formulas.residuals(row);
@@ -71,8 +71,7 @@ const formulas = {
     });
   },
 
-  // The question at a moment: "accept" at a round's first uncertain test and at every rejection, "word" at a recovered
-  // word, else null.
+  // What is asked at a moment: "accept", "word" or null.
   question(rounds, { round: at, kind, row, test }) {
     if (kind === "residual") return "word";
     if (kind !== "test") return null;
@@ -236,7 +235,7 @@ function miniature(row, isLit) {
   return svg;
 }
 
-// The table of the round: a column per position, with draft, target's row and both caches' cells.
+// A column per position: draft, target's row, cells of both caches.
 function drawGrid(grid, round, moment, options, before) {
   const { kind, row: now } = moment;
   const isLit = rank(kind) >= rank("pass");
@@ -380,7 +379,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   svg.setAttribute("aria-label", `Bars by word. ${shares.join("; ")}.`);
 }
 
-// The line of length 1 and the point u: the drafted word's bar, or the added token's distribution.
+// The line of length 1 and the point u.
 function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, source, test, x, y }) {
   const { words } = round.rows[level];
   const lineX = (u) => x0 + span * u;
