@@ -60,3 +60,14 @@ def test_every_page_has_it_before_what_it_loads(book: Path, name: str):
     first = soup.head.find(["script", "link", "style"])
     (tag,) = soup.head.find_all("meta", attrs={"http-equiv": "Content-Security-Policy"})
     assert tag["content"] == POLICY and tag in first.find_all_previous("meta")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["preface", "live", "05_draft_then_verify", "16_gpu_timing"])
+def test_a_page_works_under_its_policy(new_page, server: str, name: str):
+    """Whatever the policy refuses is an error in the console, which fails the test."""
+    folder = "notebooks" if name[0].isdigit() else "book"
+    page = new_page((server,), bypass_csp=False)
+    page.goto(f"{server}{folder}/{name}.html")
+    page.wait_for_selector(".sdl-interactive:not([data-mounted])", state="detached")
+    assert page.locator(".sdl-interactive").count() > 0
