@@ -7,8 +7,6 @@ Both rules then verify each draft, cut to several lengths. No random numbers are
 give the probability that at least k drafts are accepted, and the expected number is their sum.
 """
 
-from functools import cached_property
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,10 +15,10 @@ from specdec_lite import acceptance, generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate
-from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
+from specdec_lite.texts.benchmark_prompts import SHA256
 
 from .experiment import Experiment
-from .scoreboard_counts import encoded_prompts, load_models
+from .scoreboard_counts import PairTexts
 
 LENGTHS = (1, 2, 4, 6, 8)
 Draft = tuple[Tensor, Tensor, Tensor]
@@ -61,7 +59,7 @@ def drafts(pair: Pair, ids: Tensor, new_tokens: int, seed: int) -> list[Draft]:
     return seen
 
 
-class BlockGain(Experiment):
+class BlockGain(PairTexts, Experiment):
     """The parts are the seeds; every prompt is decoded once with each."""
 
     name = "block-verification-gain"
@@ -79,17 +77,6 @@ class BlockGain(Experiment):
 
     def check(self):
         self.check_least(prompts=1, seeds=1, new_tokens=max(LENGTHS) + 2)
-
-    @cached_property
-    def pair(self) -> Pair:
-        """The shipped pair in float32."""
-        return load_models("pair", "float32")
-
-    @cached_property
-    def texts(self) -> list[Tensor]:
-        """The first prompts of each kind as token ids."""
-        kinds = encoded_prompts(self.pair.tokenizer, KINDS, self.options.prompts)
-        return [ids for rows in kinds.values() for ids in rows]
 
     def parts(self):
         return [f"seed {seed}" for seed in range(self.options.seeds)]

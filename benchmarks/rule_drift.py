@@ -7,8 +7,6 @@ token that a rule emits after one token of the shipped pair's draft, at temperat
 enumerated over the drafted tokens, so it has no sampling error for a given place in a text.
 """
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -18,11 +16,11 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate
 from specdec_lite.proposal import Proposal, one_hot
 from specdec_lite.sampling import Sampling
-from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
+from specdec_lite.texts.benchmark_prompts import SHA256
 
 from .experiment import Experiment
 from .methods import METHODS, Method
-from .scoreboard_counts import encoded_prompts, load_models
+from .scoreboard_counts import PairTexts
 
 MASS = 0.999
 """Probability under q of the drafted tokens that are enumerated, most likely first."""
@@ -104,7 +102,7 @@ def lossy_rules() -> dict[str, Method]:
     }
 
 
-class RuleDrift(Experiment):
+class RuleDrift(PairTexts, Experiment):
     """The parts are the lossy rules."""
 
     name = "rule-drift"
@@ -119,17 +117,6 @@ class RuleDrift(Experiment):
 
     def check(self):
         self.check_least(prompts=1, places=1)
-
-    @cached_property
-    def pair(self) -> Pair:
-        """The shipped pair in float32."""
-        return load_models("pair", "float32")
-
-    @cached_property
-    def texts(self) -> list[Tensor]:
-        """The first prompts of each kind as token ids."""
-        kinds = encoded_prompts(self.pair.tokenizer, KINDS, self.options.prompts)
-        return [ids for rows in kinds.values() for ids in rows]
 
     def parts(self):
         return [*lossy_rules()]

@@ -65,6 +65,23 @@ def encoded_prompts(
     }
 
 
+class PairTexts:
+    """What experiments on the shipped pair's texts share; their option `prompts` is per kind."""
+
+    options: argparse.Namespace
+
+    @cached_property
+    def pair(self) -> Pair:
+        """The shipped pair in float32."""
+        return load_models("pair", "float32")
+
+    @cached_property
+    def texts(self) -> list[torch.Tensor]:
+        """The first prompts of each kind as token ids."""
+        kinds = encoded_prompts(self.pair.tokenizer, KINDS, self.options.prompts)
+        return [ids for rows in kinds.values() for ids in rows]
+
+
 # One prompt ---------------------------------------------------------------------------------------
 
 

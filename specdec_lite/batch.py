@@ -16,7 +16,7 @@ from specdec_lite.decoding import Output
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
-from specdec_lite.proposal import Proposal, Step, with_logprobs
+from specdec_lite.proposal import Proposal, Step
 from specdec_lite.request import Request, prepare
 from specdec_lite.sampling import SeededRng
 from specdec_lite.scheduling import FirstDrop
@@ -113,11 +113,7 @@ def generate_batch(
     if not prompts:
         raise ValueError("prompts is empty: must hold at least one row of token ids")
     prompts = [prompt for prompt in prompts for _ in range(checks.whole("n", n, 1))]
-    seeds = [None] * len(prompts) if seeds is None else list(seeds)
-    if len(seeds) != len(prompts):
-        raise ValueError(
-            f"seeds has {len(seeds)} entries: must be one for each of {len(prompts)} outputs"
-        )
+    rngs = sources_of_chance(seeds, len(prompts))
     options = (
         max_new_tokens,
         temperature,
@@ -129,8 +125,16 @@ def generate_batch(
         logprobs,
     )
     requests = [prepare(target, prompt, drafter, *options) for prompt in prompts]
-    rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
+    rows, storage = start_rows(requests, rngs)
     return decode_rows(requests[0], storage, rows, schedule)
+
+
+def sources_of_chance(seeds: Sequence[int | None] | None, count: int) -> list[SeededRng]:
+    """Return one rng per output, after checking the number of seeds."""
+    seeds = [None] * count if seeds is None else list(seeds)
+    if len(seeds) != count:
+        raise ValueError(f"seeds has {len(seeds)} entries: must be one for each of {count} outputs")
+    return [SeededRng(seed) for seed in seeds]
 
 
 def rows_of(prompts) -> list:
@@ -207,14 +211,11 @@ def run_round(
         verdict = verify(request.rule, proposal, scores, row.context)
         step, row.context = commit(row.cache, row.context, proposal, verdict, scores, request.stops)
         row.session.observe(verdict, scores)
-        if request.logprobs:
-            assert row.context.scores is not None
-            step = with_logprobs(step, row.context.scores.logits[0])
         if schedule is not None:
             schedule.observe(proposal, verdict)
         row.stopped = step.tokens[-1] in request.stops
         timed = replace(
-            step,
+            request.reported(step, row.context),
             draft_passes=row.session.passes - passes[index],
             drafting=elapsed(*drafted[index]),
             verifying=elapsed(start, verified),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Step, with_logprobs
+from specdec_lite.proposal import Step
 from specdec_lite.request import Request, default_rule, prepare, source_of_chance
 from specdec_lite.sampling import Rng
 from specdec_lite.speculation import Drafter, PathProcessor, Verifier, speculate
@@ -183,10 +183,7 @@ def _rounds(request: Request, rng: Rng) -> Iterator[Step]:
     # Without a drafter every proposal is empty, and a round is a step of plain decoding.
     while context.wanted > 0:
         step, context = speculate(request.target, session, context, request.rule, layers, stops)
-        if request.logprobs:
-            assert context.scores is not None
-            step = with_logprobs(step, context.scores.logits[0])
-        yield step
+        yield request.reported(step, context)
         if step.tokens[-1] in stops:
             return
 

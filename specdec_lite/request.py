@@ -12,6 +12,7 @@ from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.checks import is_whole_dtype, target as check_target, whole
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import Step, with_logprobs
 from specdec_lite.sampling import Rng, Sampling, SeededRng
 from specdec_lite.speculation import (
     Context,
@@ -62,6 +63,13 @@ class Request:
     def capacity(self) -> int:
         """Return the number of cache entries that the whole text needs."""
         return len(self.tokens) + self.max_new_tokens + SPARE_ENTRIES
+
+    def reported(self, step: Step, context: Context) -> Step:
+        """Return a step as it is reported; context is that of the next round."""
+        if not self.logprobs:
+            return step
+        assert context.scores is not None  # a round leaves those of its accepted path
+        return with_logprobs(step, context.scores.logits[0])
 
     def begin(self, cache: Cache, rng: Rng) -> tuple[Context, Session]:
         """Run the prefill and start the drafter."""

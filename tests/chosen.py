@@ -17,25 +17,18 @@ def draw(name: str, count: int) -> int:
     return hashlib.sha256(f"{COMMIT}{name}".encode()).digest()[0] % count
 
 
-def sample(count: int, values: Iterable) -> list:
-    """Return values, or tuples of them, as parameters; about one in `count` is in `make test`."""
-    cases = [value if isinstance(value, tuple) else (value,) for value in values]
-    named = [" ".join(str(getattr(part, "name", part)) for part in case) for case in cases]
-    return [
-        pytest.param(*case, marks=pytest.mark.registry if draw(name, count) else (), id=name)
-        for case, name in zip(cases, named)
-    ]
-
-
-def one_in(count: int, names: Iterable[str], always: Iterable[str] = ()) -> list:
-    """Return the names as parameters; most of them carry the mark `registry`.
+def one_in(count: int, values: Iterable, always: Iterable[str] = ()) -> list:
+    """Return values, or tuples of them, as parameters; most of them carry the mark `registry`.
 
     Args:
-        count: the sample has about one name in `count`.
-        names: names of the cases.
+        count: the sample has about one case in `count`.
+        values: of the cases. A case is named by its values' own names.
         always: names that have no mark in any commit.
     """
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    names = [" ".join(str(getattr(part, "name", part)) for part in case) for case in cases]
     quick = {*always, *(name for name in names if draw(name, count) == 0)}
     return [
-        pytest.param(name, marks=() if name in quick else pytest.mark.registry) for name in names
+        pytest.param(*case, marks=() if name in quick else pytest.mark.registry, id=name)
+        for case, name in zip(cases, names)
     ]

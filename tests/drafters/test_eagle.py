@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from caches import contents
-from chosen import sample
+from chosen import one_in
 from features_zoo import KINDS, random_head
 from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -148,7 +148,7 @@ def fields(context):
 BROKEN = [Unshifted, PositionLate, LayerOff, PairShort]
 
 
-@pytest.mark.parametrize("broken, kind", sample(3, [(Stale, "eagle1"), *product(BROKEN, KINDS)]))
+@pytest.mark.parametrize("broken, kind", one_in(3, [(Stale, "eagle1"), *product(BROKEN, KINDS)]))
 def test_the_comparison_detects_broken_sessions(broken, kind):
     plain = generate(TARGET, PROMPT, max_new_tokens=16).tokens
     drafter = NotedDrafter(TARGET, random_head(TARGET, kind), GROWTH)

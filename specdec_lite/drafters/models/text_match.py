@@ -14,12 +14,11 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits
+from specdec_lite.texts.streaming import INCOMPLETE
 from specdec_lite.tree import TokenTree
 
 OVERLAP = 8
 """Committed tokens that are encoded again with the draft's text, so that the seam is a usual one."""
-INCOMPLETE = "\ufffd"
-"""What a tokenizer prints for bytes that are not yet a whole character."""
 
 
 class TextMatchDrafter(Drafter):
