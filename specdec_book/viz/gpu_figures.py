@@ -158,7 +158,7 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
     pace = recordings[0].data["steps"]["rounds"][f"T = {temperature}"]["tokens_per_second"]
     fastest = pace["speculative static, whole draft"]
     fig.update_layout(
-        title=f"Graphs and drafts together: {fastest / pace['plain eager']:.1f}× as fast as plain decoding",
+        title=f"Graphs and drafts together reach {fastest / pace['plain eager']:.1f}× plain decoding",
         barmode="group",
         xaxis_title=f"tokens per second, T = {temperature}",
         yaxis={"categoryorder": "array", "categoryarray": list(MODES.values())[::-1]},

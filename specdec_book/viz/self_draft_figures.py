@@ -129,8 +129,13 @@ def self_draft_speed() -> go.Figure:
         )
     fig.add_vline(x=1, line_dash="dash", line_color=PALETTE["neutral"])
     fig.update_xaxes(title="speedup × plain decoding", row=len(targets))
-    clearly = " and ".join(sorted(paying)) or "None"
-    fig.update_layout(title=f"Clearly faster than plain here: {clearly}", height=540)
+    methods = " and ".join(sorted(paying))
+    title = (
+        f"Here plain decoding loses clearly to {methods}"
+        if methods
+        else "Here no draft gains clearly"
+    )
+    fig.update_layout(title=title, height=540)
     return figure(
         fig,
         f"Speedup of self-drafts of two targets with 95 % intervals, γ = {of['gamma']}, greedy, 8"
