@@ -7,7 +7,7 @@ import torch
 from boards import Bytes
 from models_zoo import native, perturbed
 
-from benchmarks import block_gain
+from benchmarks import scoreboard_counts
 from benchmarks.block_gain import LENGTHS, BlockGain, accepted, drafts
 from benchmarks.experiment import execute
 from specdec_lite import Proposal, TokenTree, acceptance, sampling
@@ -49,7 +49,7 @@ def test_only_whole_drafts_are_kept():
 
 
 def test_a_whole_recording(tmp_path, monkeypatch):
-    monkeypatch.setattr(block_gain, "load_models", lambda *about: PAIR)
+    monkeypatch.setattr(scoreboard_counts, "load_models", lambda *about: PAIR)
     arguments = "--prompts 1 --seeds 2 --new-tokens 16 --work".split() + [str(tmp_path)]
     path = execute(BlockGain, [*arguments, "--out", str(tmp_path / "gain.json")])
     result = json.loads(path.read_text(encoding="utf-8"))

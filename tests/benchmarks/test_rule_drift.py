@@ -7,7 +7,7 @@ import torch
 from boards import Bytes
 from models_zoo import native, perturbed
 
-from benchmarks import rule_drift
+from benchmarks import scoreboard_counts
 from benchmarks.experiment import execute
 from benchmarks.rule_drift import RuleDrift, drift, first_token_distribution, lossy_rules
 from specdec_lite import acceptance as a
@@ -60,9 +60,8 @@ def test_drift_is_zero_for_a_lossless_rule_and_not_for_a_broken_one():
 
 
 def test_a_whole_recording(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        rule_drift, "load_models", lambda *about: Pair(TARGET, TARGET, Bytes(TARGET.vocab_size))
-    )
+    pair = Pair(TARGET, TARGET, Bytes(TARGET.vocab_size))
+    monkeypatch.setattr(scoreboard_counts, "load_models", lambda *about: pair)
     arguments = "--prompts 1 --places 2 --work".split() + [str(tmp_path)]
     path = execute(RuleDrift, [*arguments, "--out", str(tmp_path / "drift.json")])
     result = json.loads(path.read_text(encoding="utf-8"))
