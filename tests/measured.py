@@ -9,8 +9,7 @@ second, per pass or per round) or two digits after a point. It is supported
 - if its paragraph, list item or table names a source outside the project;
 - if its paragraph or table has the mark `<!-- checked: tests/... -->`, naming a test of this page.
 
-`python tests/measured.py` lists the sentences without support, and removes those from
-open_numbers.json that have support now.
+`python tests/measured.py` lists the sentences without support; a test allows none.
 """
 
 import json
@@ -19,10 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OPEN_FILE = Path(__file__).with_name("open_numbers.json")
-OPEN: dict[str, list[str]] = json.loads(OPEN_FILE.read_text(encoding="utf-8"))
-"""{page: sentences that are still without support}; no sentence may be added."""
-
 UNIT = r"%|×(?! ?[\d$(])|ms\b|[µμ]s\b|times\b|tokens?(?:/s| (?:per|a) (?:second|pass|round))"
 MEASURED = re.compile(
     rf"(?<![\w.])\d[\d,]*(?:\.\d+)? ?(?:{UNIT})|(?<![\w.])\d+\.\d+ tokens\b"
@@ -97,16 +92,10 @@ def pages() -> dict[str, str]:
 
 
 def main() -> None:
-    """List the sentences without support, and keep only these in the file of open ones."""
-    sentences = {page: [*unsupported(text)] for page, text in pages().items()}
-    for page, each in sentences.items():
-        for sentence in each:
-            new = "" if sentence in OPEN.get(page, ()) else "NEW "
-            print(f"{page}: {new}{sentence}")
-    kept = {page: [s for s in each if s in sentences.get(page, ())] for page, each in OPEN.items()}
-    kept = {page: each for page, each in kept.items() if each}
-    OPEN_FILE.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(sum(map(len, sentences.values())), "sentences without support")
+    """List the sentences without support."""
+    for page, text in pages().items():
+        for sentence in unsupported(text):
+            print(f"{page}: {sentence}")
 
 
 if __name__ == "__main__":

@@ -221,8 +221,8 @@ def test_traversal_never_accepts_fewer_where_siblings_have_equal_trees(seed, voc
 
 
 def test_a_later_sibling_with_more_below_it_may_cost_traversal_its_lead():
-    """Three levels: a chosen token, two independent draws, and under the second one the token that
-    the target is sure of. What the first draw takes more of, the second one loses.
+    """The example of book/11_proofs.md: a chosen token, two independent draws, and under the second
+    one the token that the target is sure of. What the first draw takes more of, the second one loses.
     """
     first, p, q = (row(each) for each in ([0, 0.4, 0.6], [0, 0.7, 0.3], [0.5, 0.5, 0]))
     sure = row([0, 0, 1])

@@ -1,15 +1,14 @@
 """Every marked number in prose equals the recording or the formula that it names.
 
 `benchmarks/quote.py` describes the marks and writes the numbers anew. Every sentence with a measured
-number has a mark or a source, except those in `tests/open_numbers.json`; `python tests/measured.py`
-lists them.
+number has a mark or a source; `python tests/measured.py` lists those without.
 """
 
 import re
 from pathlib import Path
 
 import pytest
-from measured import CHECKED, OPEN, pages, unsupported
+from measured import CHECKED, pages, unsupported
 
 from benchmarks import quote
 from specdec_book import recordings
@@ -42,11 +41,9 @@ def test_marked_numbers_equal_their_recordings(page):
 
 @every_page
 def test_every_measured_number_has_a_mark_or_a_source(page):
-    sentences = [*unsupported(PAGES[page])]
-    new = [each for each in sentences if each not in OPEN.get(page, [])]
-    assert new == [], "mark these numbers, or name their source (tests/measured.py says how)"
-    fixed = [each for each in OPEN.get(page, []) if each not in sentences]
-    assert fixed == [], "these have support now: run `python tests/measured.py`"
+    assert [*unsupported(PAGES[page])] == [], (
+        "mark these numbers, or name their source (tests/measured.py says how)"
+    )
 
 
 @every_page
@@ -56,10 +53,6 @@ def test_prose_says_which_numbers_were_recorded_under_load(page):
     names = {m["name"] for m in marks if m["name"] and re.search("speed|second", m["expression"])}
     loaded = {n for n in names if not n.endswith(".json") and recordings.load(n).is_disturbed}
     assert not loaded or "under load" in PAGES[page], loaded
-
-
-def test_only_pages_have_open_sentences():
-    assert OPEN.keys() <= PAGES.keys()
 
 
 @every_page
