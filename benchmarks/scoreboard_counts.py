@@ -29,7 +29,13 @@ from specdec_lite import generate_batch, load_pair, load_smollm2
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 from specdec_lite.proposal import Step
-from specdec_lite.texts.benchmark_prompts import EXTRA_KINDS, KINDS, SHA256, load_benchmark_prompts
+from specdec_lite.texts.benchmark_prompts import (
+    EXTRA_KINDS,
+    KINDS,
+    PUBLIC_KINDS,
+    SHA256,
+    load_benchmark_prompts,
+)
 
 from .experiment import Experiment, check_schema
 from .methods import Method, absent_rows, add_rows, available_rows, choose, describe
@@ -203,8 +209,8 @@ class ScoreboardCounts(Experiment):
             "--kinds",
             nargs="+",
             default=[*KINDS, *EXTRA_KINDS],
-            choices=[*KINDS, *EXTRA_KINDS],
-            help="kinds of text; default: all",
+            choices=[*KINDS, *EXTRA_KINDS, *PUBLIC_KINDS],
+            help="kinds of text; default: all of our own",
         )
         parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
         parser.add_argument("--new-tokens", type=int, default=128)

