@@ -69,8 +69,6 @@ DISTURBED = {
     "batch-speed/amd-epyc",
     "book-models/amd-epyc",
     "draft-lengths/amd-epyc",
-    "proposal-times/amd-epyc",
-    "speed-smollm2/amd-epyc",
     "token-trees/amd-epyc",
 }
 """Recordings under load, which a quiet machine has to measure again; none may be added."""
