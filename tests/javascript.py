@@ -1,8 +1,9 @@
-"""The formulas of the interactives' modules, evaluated by node."""
+"""The formulas of the interactives' modules, evaluated by one node for all tests of a process."""
 
 import json
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,20 @@ from specdec_book.viz.interactive import source
 ROOT = Path(__file__).parents[1]
 
 
-def evaluate(module: str, calls: list[dict]) -> list:
-    """Return the results of a module's formulas, evaluated by node."""
+@cache
+def node() -> subprocess.Popen:
+    """Return the process that evaluates; it ends with its input, when this process does."""
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
-    run = subprocess.run(
-        ["node", str(ROOT / "tests" / "js" / "evaluate.mjs")],
-        input=json.dumps({"source": source(module), "calls": calls}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    command = ["node", str(ROOT / "tests" / "js" / "evaluate.mjs")]
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    return subprocess.Popen(command, encoding="utf-8", **pipes)
+
+
+def evaluate(module: str, calls: list[dict]) -> list:
+    """Return the results of a module's formulas, evaluated by node."""
+    request = json.dumps({"source": source(module), "calls": calls})
+    print(request, file=node().stdin, flush=True)
+    answer = json.loads(node().stdout.readline())
+    assert "error" not in answer, answer["error"]
+    return answer["results"]

@@ -1,12 +1,20 @@
-// node evaluate.mjs < JSON {source, calls}: a module's text and a list of {name, args}. Calls the module's formulas
-// with these arguments and prints the results as JSON.
-import { readFileSync } from "node:fs";
+// node evaluate.mjs: reads one line of JSON {source, calls} after another, a module's text and a list of {name, args}.
+// For each line it calls the module's formulas with these arguments and prints {results} or {error} as one line of JSON.
+import { createInterface } from "node:readline";
 
-const { source, calls } = JSON.parse(readFileSync(0, "utf8"));
-const { default: module } = await import(
-  `data:text/javascript;base64,${Buffer.from(source).toString("base64")}`
-);
-const results = calls.map(({ name, args }) =>
-  name === "presets" ? module.presets : module.formulas[name](...args),
-);
-process.stdout.write(JSON.stringify(results));
+async function evaluate(line) {
+  const { source, calls } = JSON.parse(line);
+  const text = Buffer.from(source).toString("base64");
+  const { default: module } = await import(`data:text/javascript;base64,${text}`);
+  return calls.map(({ name, args }) =>
+    name === "presets" ? module.presets : module.formulas[name](...args),
+  );
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const answer = await evaluate(line).then(
+    (results) => ({ results }),
+    (error) => ({ error: error.stack }),
+  );
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}

@@ -1,11 +1,10 @@
 """Measured pairs: their forecasts come from other rows, and the explorer can show them."""
 
 import pytest
-from node import run_script
+from javascript import evaluate
 
 from specdec_book.recordings import forecasts, measured
 from specdec_book.viz import Explorer
-from specdec_book.viz.interactive import source
 from specdec_lite import theory
 
 PUBLISHED, RECORDED = measured.published_pairs(), measured.recorded_pairs()
@@ -76,9 +75,7 @@ def test_the_levers_are_the_formula_with_one_change():
     calls += [
         {"name": "leverState", "args": [s, state]} for s in (state, moved, moved | {"alpha": 1})
     ]
-    gains, start, one, two = run_script(
-        "evaluate.mjs", {"source": source("explorer"), "calls": calls}
-    )
+    gains, start, one, two = evaluate("explorer", calls)
     gains = dict(gains)
     assert gains["c halved"] == pytest.approx(predicted(pair | {"c": pair["c"] / 2}))
     assert gains["1 − α halved"] == pytest.approx(
