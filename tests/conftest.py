@@ -19,7 +19,7 @@ sys.modules.setdefault("rfc3987_syntax", None)
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "site")]
 import browser  # noqa: E402
-from mounting import bare_page, settle  # noqa: E402
+from mounting import bare_page, patience, settle  # noqa: E402
 
 import specdec_lite  # noqa: E402, F401  (before torch: it bounds the spin of OpenMP's threads)
 
@@ -42,11 +42,6 @@ def find_book() -> Path:
         missing = pytest.fail if os.environ.get(REQUIRE_BOOK) else pytest.skip
         missing(f"there is no built book in {BOOK}: run `make book` first")
     return BOOK
-
-
-def patience(minutes: float = 3) -> float:
-    """Return milliseconds to wait for a page: these minutes of an idle core, more of a busy one."""
-    return 60_000 * minutes * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,12 @@
 """Pages for the fixtures of conftest.py: one interactive alone, outside any built book."""
 
+import os
+
+
+def patience(minutes: float = 3) -> float:
+    """Return milliseconds to wait for a page: these minutes of an idle core, more of a busy one."""
+    return 60_000 * minutes * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+
 
 def bare_page(widget, theme: str) -> str:
     """Return HTML that draws one interactive with its state, as the gallery does."""
@@ -25,11 +32,10 @@ def pause(page, milliseconds: int) -> None:
 
 
 def says(page, selector: str, words: str) -> None:
-    """Wait until the element's text contains these words."""
-    page.wait_for_function(
-        "([selector, words]) => document.querySelector(selector).textContent.includes(words)",
-        arg=[selector, words],
-    )
+    """Wait until the element's text contains these words; a failure shows the text that it has."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector).first).to_contain_text(words, timeout=patience(0.75))
 
 
 def outside_the_frame(page, setting: dict) -> list[str]:
