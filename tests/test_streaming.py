@@ -1,5 +1,7 @@
 """`stream_text` yields whole characters that join to the text, and ends before a stop string."""
 
+from functools import cache
+
 import pytest
 import torch
 from models_zoo import native, shipped
@@ -12,9 +14,10 @@ PROMPT = "def main():\n    "
 TEXT = "Grüße 東京 🙂👩‍💻 naïve"
 
 
-def whole(count=60, prompt=PROMPT):
-    ids = shipped().tokenizer.encode(prompt)
-    tokens = generate(shipped().target, ids, max_new_tokens=count).tokens.tolist()
+@cache
+def whole():
+    ids = shipped().tokenizer.encode(PROMPT)
+    tokens = generate(shipped().target, ids, max_new_tokens=60).tokens.tolist()
     return shipped().tokenizer.decode([*ids, *tokens])[len(shipped().tokenizer.decode(ids)) :]
 
 

@@ -1,6 +1,7 @@
 """Chapters run again exactly when something that they read has changed."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,10 +98,15 @@ def test_a_file_that_no_chapter_reads_makes_none_run(tree, changed):
     assert outdated_by(tree, changed) == set()
 
 
+@cache
+def library() -> Library:
+    return Library(ROOT)
+
+
 @pytest.mark.parametrize("notebook", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda x: x.stem)
 def test_every_name_in_a_chapter_is_resolved(notebook):
-    library = Library(ROOT)
-    needed = {file.relative_to(ROOT).as_posix() for file in library.needed(code_cells(notebook))}
+    files = library().needed(code_cells(notebook))
+    needed = {file.relative_to(ROOT).as_posix() for file in files}
     decodes = notebook.stem != "a3_scoreboard"  # which only shows recordings
     expected = {"specdec_lite/__init__.py"} | ({"specdec_lite/sampling.py"} if decodes else set())
     assert expected <= needed and "specdec_lite/training/pair.py" not in needed
