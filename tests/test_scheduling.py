@@ -152,12 +152,14 @@ STEPS = lambda rows, drafted: (1.0, 2.0, 2.5)[drafted]
 """One token does not pay alone; two pay where the draft is sure of the second one."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FirstDrop, StaleBudget])
 def test_check_lossless_passes_both_cures(kind):
     report = check_lossless(lambda t: Scheduled(t, lambda: kind(STEPS, Confidence(0))))
     assert report, report
 
 
+@pytest.mark.slow
 def test_check_lossless_finds_the_search_of_all_lengths():
     report = check_lossless(lambda t: Scheduled(t, lambda: BestOfAll(STEPS, Confidence(0))))
     assert "dropped draw" in report.names and "text" in report.names, report

@@ -186,7 +186,9 @@ def test_inputs_of_any_size_are_multiplied():
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [("-mavx2", "-mfma"), ("-mfma",)])
+@pytest.mark.parametrize(
+    "flags", [("-mavx2", "-mfma"), pytest.param(("-mfma",), marks=pytest.mark.registry)]
+)
 def test_every_instruction_set_gives_the_same_bits(flags, tmp_path, monkeypatch):
     if platform.machine() != "x86_64":
         pytest.skip("the flags are those of one processor")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from captures import replayed
+from chosen import one_in
 from models_zoo import PROMPT, native, perturbed
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -122,6 +123,10 @@ def test_greedy_verification_is_exact_match():
 
 
 SETTINGS = [(0.0, {}), (1.0, {}), (0.7, dict(top_p=0.8)), (1.3, dict(top_k=5))]
+LENGTHS = [(gamma, *setting) for gamma in (1, 2, 4, 7) for setting in SETTINGS]
+SAMPLE = pytest.mark.parametrize(
+    "gamma, temperature, options", one_in(4, LENGTHS, ["4 0.0 {}", "4 1.0 {}"])
+)
 
 
 def contents(step):
@@ -140,8 +145,7 @@ def contents(step):
     )
 
 
-@pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
-@pytest.mark.parametrize("gamma", [1, 2, 4, 7])
+@SAMPLE
 def test_one_seed_gives_one_text_step_by_step(temperature, options, gamma):
     target = native(dtype=torch.float32)
     draft = perturbed(target)
@@ -203,8 +207,7 @@ def alike(some, others):
     )
 
 
-@pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
-@pytest.mark.parametrize("gamma", [1, 4, 7])
+@SAMPLE
 def test_a_draft_in_one_graph_equals_the_plain_draft(capturing, gamma, temperature, options):
     """All steps are compared, also at the end, where a whole draft does not fit the capacity."""
     assert alike(*whole_drafts(*capturing, gamma, temperature, **options))

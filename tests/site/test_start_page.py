@@ -4,7 +4,12 @@ import pytest
 from browsing import START, parsed
 from mounting import settle
 
-WINDOWS = [(1366, 700), (1280, 632), (1440, 789), (390, 844)]
+BETWEEN = pytest.mark.registry  # the lowest window and the phone are the hardest
+WINDOWS = [
+    (1280, 632),
+    (390, 844),
+    *(pytest.param(*window, marks=BETWEEN) for window in [(1366, 700), (1440, 789)]),
+]
 IN_VIEW = """(selector) => [...document.querySelectorAll(selector)].every((part) => {
   const { top, bottom } = part.getBoundingClientRect();
   return top >= 0 && bottom <= innerHeight;

@@ -208,7 +208,7 @@ def test_widget_carries_its_recording(run, recorded):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     page = mounted(recorded, width, theme)
     moments = moments_of(recorded.rounds)

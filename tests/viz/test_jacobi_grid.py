@@ -55,7 +55,7 @@ def test_only_runs_of_chains_are_recorded():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_used_by_keyboard_and_mouse(grid, mounted, width, theme):
     page = mounted(grid, width, theme)
     says(page, ".sdl-summary", "No position is final yet")

@@ -100,7 +100,7 @@ def test_the_first_target_is_the_default():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
     says(page, ".sdl-task-state", "Skip a first sublayer")

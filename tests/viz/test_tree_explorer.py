@@ -366,8 +366,7 @@ def test_a_node_shows_its_mask_row_and_its_leaks(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width, theme", [(1280, "dark"), (390, "light")])
 def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
