@@ -8,6 +8,7 @@ import gzip
 import http.server
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,8 +18,34 @@ from pathlib import Path
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
+OWN_NAMES = {"127.0.0.1", "localhost"}
+"""Names of this machine. A page of another name that leads here could read what is served."""
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """A request handler that writes no log."""
+    """A request handler that serves the files of one folder to this machine, and writes no log."""
+
+    def parse_request(self) -> bool:
+        """Read a request, and refuse one for another host."""
+        if not super().parse_request():
+            return False
+        if re.sub(r":\d+$", "", self.headers.get("Host", "localhost")) not in OWN_NAMES:
+            self.send_error(403, "This server answers to localhost only")
+            return False
+        return True
+
+    def translate_path(self, path: str) -> str:
+        """Return the file of a request, or one that does not exist if it leads out of the folder."""
+        file, absent = super().translate_path(path), os.path.join(self.directory, ".absent")
+        try:
+            target = Path(os.path.realpath(file))
+        except ValueError:  # a name with a NUL
+            return absent
+        return file if target.is_relative_to(os.path.realpath(self.directory)) else absent
+
+    def list_directory(self, path) -> None:
+        """Answer that there is no page; a folder without an index is not listed."""
+        self.send_error(404)
 
     def log_message(self, *args) -> None:
         """Write nothing."""
@@ -40,7 +67,7 @@ class Compressing(Handler):
     def send_head(self):
         """Send the headers and return the body as a file."""
         path = Path(self.translate_path(self.path))
-        if path.suffix not in (".html", ".css", ".js", ".svg", ".json"):
+        if path.suffix not in (".html", ".css", ".js", ".svg", ".json") or not path.is_file():
             return super().send_head()
         body = gzip.compress(path.read_bytes(), 6)
         self.send_response(200)

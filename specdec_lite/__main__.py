@@ -3,6 +3,7 @@
 """
 
 import argparse
+import io
 import json
 import sys
 from pathlib import Path
@@ -104,6 +105,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and print what it finds."""
     parser = command_line()
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without τ gets \u03c4, and no traceback
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.command == "gpu":
             sys.exit(measure_gpu(options))

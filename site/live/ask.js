@@ -3,6 +3,7 @@
 
 import { loadEngine, loadFromScripts, loadScript, startEngine } from "./download.js";
 import { make } from "./charts.js";
+import { lineFor, ReaderError } from "./failure.js";
 
 const DRAFTERS = {
   both: "lookup or the trained head, chosen in every round",
@@ -217,9 +218,9 @@ function machine(parts) {
     engine = null;
   };
   return {
-    ready: () => engine !== null,
+    ready: () => engine !== null && !engine.stopped(),
     stop,
-    cancel: () => stop(new Error("Cancelled. What has arrived stays in this browser's cache.")),
+    cancel: () => stop(new ReaderError("Cancelled. What has arrived stays in this browser's cache.")),
     async load(onProgress) {
       const own = (engine = startEngine(parts.worker)),
         fromFolder = location.protocol === "file:",
@@ -318,7 +319,7 @@ function mount(el, parts, asked) {
       say("");
       view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
     } catch (error) {
-      say(error.message, true);
+      say(lineFor(error), true);
     }
     view.run.textContent = engine.ready()
       ? "Race"
@@ -419,7 +420,7 @@ function render({ model, el }) {
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
       again.addEventListener("click", () => begin(asked));
-      note(el, error.message, again);
+      note(el, lineFor(error), again);
     }
     return undefined;
   }

@@ -2,8 +2,10 @@
 // race in the form that the interactive `race` replays.
 
 import { ChosenDrafter } from "./drafters.js";
+import { lineFor, ReaderError } from "./failure.js";
 import { STOPPED } from "./gpu.js";
 import { awaited, count, decode, seeded } from "./speculate.js";
+import { LOST } from "./threads.js";
 
 const ANSWER = 128; // tokens of an answer, at most
 const TURNS = 3; // timed turns of each lane
@@ -16,6 +18,7 @@ const MAX_DRAFT = 7;
 const TRIAL_TIME = 1000; // milliseconds for the choice between threads and the graphics processor
 const TRIAL_WIDTHS = [1, 4]; // tokens of its passes
 const SAME_LOGITS = 0.05; // sums in another order differ by about 0.001
+const FAILED = { gpu: STOPPED, threads: LOST }; // why a way is not used any more
 
 /** Returns the milliseconds of the page's clock. */
 export const clock = () => performance.now();
@@ -25,7 +28,7 @@ const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 /** Returns the ids of a question in the chat's form. A special token's name in the question is plain text. */
 export function promptIds({ tokenizer, chat, capacity }, question) {
   const text = question.trim();
-  if (!text) throw new RangeError("The question is empty: type at least one word.");
+  if (!text) throw new ReaderError("The question is empty: type at least one word.");
   const room = capacity - ANSWER - MAX_DRAFT - 1;
   const ids = [
     ...tokenizer.encode(chat.before),
@@ -33,7 +36,7 @@ export function promptIds({ tokenizer, chat, capacity }, question) {
     ...tokenizer.encode(chat.after),
   ];
   if (ids.length > room)
-    throw new RangeError(
+    throw new ReaderError(
       `The question has ${ids.length.toLocaleString("en")} tokens, and ${room} fit: shorten it.`,
     );
   return ids;
@@ -41,7 +44,7 @@ export function promptIds({ tokenizer, chat, capacity }, question) {
 
 /** Sets what computes the target's passes: a key of engine.ways, which are {target, threads}. */
 export function computeWith(engine, way) {
-  if (!engine.ways[way]) throw new RangeError(engine.missing[way]);
+  if (!engine.ways[way]) throw new ReaderError(engine.missing[way]);
   const { target, threads } = engine.ways[way];
   engine.kernel.threads = threads;
   Object.assign(engine, { target, way });
@@ -70,7 +73,7 @@ async function timeWays(engine, ids) {
       expected ??= rows;
       const differs = (row, i) => row.some((logit, j) => !(Math.abs(logit - expected[i][j]) < SAME_LOGITS));
       if (rows.some(differs))
-        throw new Error("The graphics processor computes other logits, so it is not used.");
+        throw new ReaderError("The graphics processor computes other logits, so it is not used.");
       const fastest = TRIAL_WIDTHS.map(() => Infinity);
       for (const start = clock(); fastest[0] === Infinity || clock() - start < TRIAL_TIME / ways.length;)
         for (const [i, width] of TRIAL_WIDTHS.entries())
@@ -78,7 +81,7 @@ async function timeWays(engine, ids) {
       times[way] = fastest.reduce((sum, time) => sum + time);
     } catch (error) {
       delete engine.ways[way];
-      engine.missing[way] = error.message;
+      engine.missing[way] = lineFor(error, FAILED[way]);
     }
   }
   return times;
@@ -89,12 +92,13 @@ export function fastestWay({ ways, trial }) {
   return Object.keys(ways).reduce((best, way) => (trial[way] < trial[best] ? way : best));
 }
 
-/** Runs the trial, once, if there is a choice. A graphics processor that stopped since is no choice. */
+/** Runs the trial, once, if there is a choice. What stopped since is no choice. */
 export async function tryWays(engine, ids) {
-  for (const [way, { target }] of Object.entries(engine.ways))
-    if (target.stopped) {
+  const stopped = { gpu: engine.ways.gpu?.target.stopped, threads: engine.kernel.lost };
+  for (const way of Object.keys(FAILED))
+    if (engine.ways[way] && stopped[way]) {
       delete engine.ways[way];
-      engine.missing[way] = STOPPED;
+      engine.missing[way] = FAILED[way];
     }
   if (Object.keys(engine.ways).length > 1) engine.trial ??= await timeWays(engine, ids);
 }

@@ -1,6 +1,13 @@
 // Loads the live page's parts: the engine without weights first, then its worker, which downloads the weights
 // when the reader asks for them.
 
+import { ReaderError } from "./failure.js";
+
+const SILENCE = 20; // seconds without a sign of life after which a worker is stopped
+const SILENT = `The engine gave no sign for ${SILENCE} seconds and was stopped. Press the button to start it again.`;
+const STALLED = `Nothing arrived for ${SILENCE} seconds. Check the connection and try again.`;
+const BROKEN = "This browser could not run the page's engine. Press the button again, or open the page elsewhere.";
+
 /** Runs a classic script. A page that was opened from a folder can load scripts but cannot use fetch. */
 export function loadScript(url) {
   return new Promise((resolve, reject) => {
@@ -11,7 +18,7 @@ export function loadScript(url) {
     });
     script.addEventListener("error", () => {
       script.remove();
-      reject(new Error("A part of this page could not be loaded. Check the connection and try again."));
+      reject(new ReaderError("A part of this page could not be loaded. Check the connection and try again."));
     });
     document.head.append(script);
   });
@@ -60,29 +67,38 @@ export function startWorker(source) {
 
 /** Starts the engine in a worker. request(message, onMessage): the promise of its answer, ready or result; onMessage
  *  receives what comes before. Errors have a message for the reader. stop(error): ends the worker; a request that still
- *  waits fails with the error. */
+ *  waits fails with the error. stopped(): whether it has ended; a worker that is silent is ended too. */
 export function startEngine(source) {
   const worker = startWorker(source);
-  let fail = () => {};
-  return {
-    post: (message) => worker.postMessage(message),
-    request: (message, onMessage) =>
-      new Promise((resolve, reject) => {
-        fail = reject;
-        worker.onmessage = ({ data }) => {
-          if (data.type === "failed") reject(new Error(data.text));
-          else if (data.type === "ready" || data.type === "result") resolve(data);
-          else onMessage(data);
-        };
-        worker.onerror = (event) => {
-          event.preventDefault();
-          reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`));
-        };
-        worker.postMessage(message);
-      }),
-    stop(error) {
-      worker.terminate();
-      if (error) fail(error);
-    },
+  let isStopped = false,
+    fail = () => {};
+  const stop = (error) => {
+    isStopped = true;
+    worker.terminate();
+    if (error) fail(error);
   };
+  function request(message, onMessage) {
+    const isLoading = message.type.startsWith("load");
+    let silent = 0;
+    // Seconds are counted and not compared: a laptop that slept has counted none of them.
+    const watch = setInterval(() => {
+      if (++silent > SILENCE) stop(new ReaderError(isLoading ? STALLED : SILENT));
+    }, 1000);
+    return new Promise((resolve, reject) => {
+      fail = reject;
+      worker.onmessage = ({ data }) => {
+        silent = 0;
+        if (data.type === "failed") reject(new ReaderError(data.text));
+        else if (data.type === "ready" || data.type === "result") resolve(data);
+        else if (data.type !== "sign") onMessage(data);
+      };
+      worker.onerror = (event) => {
+        event.preventDefault();
+        console.warn(event.message);
+        stop(new ReaderError(BROKEN));
+      };
+      worker.postMessage(message);
+    }).finally(() => clearInterval(watch));
+  }
+  return { post: (message) => worker.postMessage(message), request, stop, stopped: () => isStopped };
 }

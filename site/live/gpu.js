@@ -1,6 +1,8 @@
 // The network of llama.js on a graphics processor, by WebGPU. The weights stay in the form of their file, in one buffer;
 // another buffer contains everything that a pass writes. A pass is one list of dispatches. Its only result that returns
-// is the logits, and for the trained head the states. This module has no imports.
+// is the logits, and for the trained head the states.
+
+import { ReaderError, showLife } from "./failure.js";
 
 const WIDEST = 8; // tokens per pass; a longer prompt is fed in several passes
 const GPU_PANEL = 8; // rows of a matrix that one workgroup multiplies
@@ -197,10 +199,10 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
  *  there is none that can run the model. */
 export async function gpuDevice(bytes) {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter().catch(() => null);
-  if (!adapter) throw new Error("This browser offers no graphics processor (WebGPU).");
+  if (!adapter) throw new ReaderError("This browser offers no graphics processor (WebGPU).");
   const { maxStorageBufferBindingSize, maxBufferSize } = adapter.limits;
   if (Math.min(maxStorageBufferBindingSize, maxBufferSize) < bytes)
-    throw new Error("The graphics processor of this device has too little memory for SmolLM2.");
+    throw new ReaderError("The graphics processor of this device has too little memory for SmolLM2.");
   const subgroups =
     adapter.features.has("subgroups") && navigator.gpu.wgslLanguageFeatures.has("subgroup_id");
   const device = await adapter.requestDevice({
@@ -336,6 +338,7 @@ export class GpuLlama {
     for (let start = 0; start < tokens.length; start += WIDEST) {
       const chunk = tokens.slice(start, start + WIDEST),
         ends = start + chunk.length === tokens.length;
+      showLife();
       rows.push(...(await this.#pass(chunk, last ? Number(ends) : chunk.length)));
     }
     return rows;
@@ -367,7 +370,7 @@ export class GpuLlama {
       await returned.mapAsync(GPUMapMode.READ, 0, states + size);
     } catch {
       this.stopped = true;
-      throw new Error(`${STOPPED} Press the button again: the page now computes without it.`);
+      throw new ReaderError(`${STOPPED} Press the button again: the page now computes without it.`);
     }
     const numbers = new Float32Array(returned.getMappedRange(0, states + size).slice(0));
     returned.unmap();

@@ -3,6 +3,7 @@
 import { loadEngine, loadFromScripts, startEngine } from "./download.js";
 import { announcement, doubtAbout, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
+import { lineFor } from "./failure.js";
 import { replay } from "./replay.js";
 import { tour } from "./tour.js";
 
@@ -162,7 +163,7 @@ function machine(parts, onProgress) {
   let engine = null,
     attempts = 0;
   return {
-    ready: () => engine !== null,
+    ready: () => engine !== null && !engine.stopped(),
     async start(format) {
       const { manifest } = parts,
         kernels = globalThis.sdlScalar ? {} : parts.kernels;
@@ -288,7 +289,7 @@ function mount(el, parts) {
       guide.ran();
     } catch (error) {
       view.run.textContent = engine.ready() ? "Run" : "Try again";
-      showStatus(error.message, true);
+      showStatus(lineFor(error), true);
     }
     view.progress.hidden = true;
     view.run.removeAttribute("aria-disabled");
@@ -354,7 +355,7 @@ function render({ el }) {
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
       again.addEventListener("click", begin);
-      el.replaceChildren(make("div", { class: "sdl" }, make("p", { role: "alert" }, error.message), again));
+      el.replaceChildren(make("div", { class: "sdl" }, make("p", { role: "alert" }, lineFor(error)), again));
     }
   }
   begin();

@@ -5,6 +5,7 @@
 // (⌊r/LANES⌋, i, r mod LANES). A matrix in groups has one scale for every GROUP columns of a row instead, and for 4
 // bits a minimum; kernel.ts describes its blocks.
 
+import { showLife } from "./failure.js";
 import { halves } from "./scalar.js";
 
 export const CHUNK = 18; // tokens per pass; a longer prompt is fed in several passes
@@ -100,6 +101,7 @@ export class Llama {
     for (let start = 0; start < tokens.length; start += CHUNK) {
       const chunk = tokens.slice(start, start + CHUNK),
         ends = start + chunk.length === tokens.length;
+      showLife();
       this.embed(chunk, this.stream);
       this.runBlocks(chunk.length);
       if (ends || !last) rows.push(...this.score(chunk.length, last, tokens.length > CHUNK));

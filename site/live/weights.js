@@ -1,6 +1,8 @@
-// Downloads the weights in the worker and checks that they are complete and unaltered. This module has no imports.
+// Downloads the weights in the worker and checks that they are complete and unaltered.
 
-const failure = (text) => new Error(text);
+import { ReaderError } from "./failure.js";
+
+const failure = (text) => new ReaderError(text);
 
 /** Returns the bytes of base64 text. */
 export function bytesOf(base64) {

@@ -1,11 +1,12 @@
 // The live page's worker. It contains the models, decodes with and without drafts, and measures the cost of a pass
 // on this device, so that the page's own thread never freezes. It receives the messages piece, load and run, and
-// sends progress, ready, trace, turn, result and failed.
+// sends progress, ready, trace, turn, result, failed and, while it computes, signs of life.
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
 import { GpuLlama, gpuDevice } from "./gpu.js";
 import { HeadDrafter, LookupDrafter } from "./drafters.js";
+import { lacksMemory, lineFor, ReaderError, sendSignsBy } from "./failure.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
 import { bytesOf, download, downloadShards, join, placeShards } from "./weights.js";
@@ -40,8 +41,9 @@ const NOT_ISOLATED =
   "Several threads need a page that its server isolates (headers COOP and COEP), and this page came without them.";
 
 /** Builds SmolLM2 and its drafters in a new kernel. fill(kernel, address): copies the weights file to that address of
- *  the kernel's memory. threads: above 1 for kernels with shared memory; whyOne: why there is one. The result's `ways`
- *  are what can compute the target's passes; `missing` says why another cannot. */
+ *  the kernel's memory. threads: above 1 for kernels with shared memory; whyOne: why there is one; plain: the kernels
+ *  for one thread, should others not start. The result's `ways` are what can compute the target's passes; `missing`
+ *  says why another cannot. */
 export async function buildSmollm2({
   kernels,
   manifest,
@@ -49,9 +51,14 @@ export async function buildSmollm2({
   capacity = LARGE_CAPACITY,
   threads = 1,
   whyOne = NOT_ISOLATED,
+  plain = kernels,
 }) {
-  const kernel = await loadKernel(kernels, threads),
-    base = kernel.allocate(manifest.bytes);
+  let kernel = threads > 1 ? await loadKernel(kernels, threads).catch(() => null) : await loadKernel(kernels);
+  if (!kernel) {
+    [threads, whyOne] = [1, "This browser did not start the threads."];
+    kernel = await loadKernel(plain);
+  }
+  const base = kernel.allocate(manifest.bytes);
   await fill(kernel, base);
   const target = new Llama(kernel, manifest.models.target, base, "", capacity);
   const lookup = new LookupDrafter(),
@@ -64,7 +71,7 @@ export async function buildSmollm2({
     const gpu = new GpuLlama(await gpuDevice(manifest.bytes), target, base, manifest.bytes);
     ways.gpu = { target: gpu, threads };
   } catch (error) {
-    missing.gpu = error.message;
+    missing.gpu = lineFor(error, "The graphics processor could not be used.");
   }
   kernel.threads = 1;
   return {
@@ -93,7 +100,9 @@ async function sharedKernels(kernels, base) {
     joined(await download(`${base}kernel-${name}-threads.wasm`, Infinity, false, () => {})),
   ];
   try {
-    return { kernels: Object.fromEntries(await Promise.all(Object.keys(kernels).map(load))), threads };
+    const shared = Object.fromEntries(await Promise.all(Object.keys(kernels).map(load)));
+    if (Object.values(shared).some((each) => WebAssembly.validate(each))) return { kernels: shared, threads };
+    throw new Error("no kernel of this book"); // a login page, for example
   } catch {
     return { kernels, whyOne: "The kernel for several threads could not be loaded." };
   }
@@ -192,7 +201,7 @@ const perToken = (runs) =>
 export function run(engine, options, post = () => {}) {
   const { tokenizer } = engine,
     { ids, cut } = read(tokenizer, options.prompt);
-  if (!ids.length) throw new RangeError("The prompt is empty: type at least one character.");
+  if (!ids.length) throw new ReaderError("The prompt is empty: type at least one character.");
   const once = decoder(engine, ids, options);
   const text = (steps) =>
     steps.map((step) => ({
@@ -245,6 +254,7 @@ function joined(pieces) {
 
 /** Answers the page's messages. There is one engine; a different format replaces it. */
 function serve(scope) {
+  sendSignsBy(() => scope.postMessage({ type: "sign" }));
   const pieces = [];
   let parts = null,
     engine = null;
@@ -270,7 +280,7 @@ function serve(scope) {
         Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]),
       );
       if (!Object.values(compiled).some((each) => WebAssembly.validate(each)))
-        throw new Error(
+        throw new ReaderError(
           "This browser has no WebAssembly SIMD, and without it SmolLM2 would need seconds per word. The small pair runs without it.",
         );
       const progress = (share) => scope.postMessage({ type: "progress", share });
@@ -285,10 +295,10 @@ function serve(scope) {
           : placeShards(manifest, shards, place, progress);
       };
       try {
-        engine = await buildSmollm2({ manifest, fill, ...(await sharedKernels(compiled, base)) });
+        engine = await buildSmollm2({ manifest, fill, plain: compiled, ...(await sharedKernels(compiled, base)) });
       } catch (error) {
-        if (!/memory|allocation/i.test(error.message)) throw error;
-        throw new Error(
+        if (!lacksMemory(error)) throw error;
+        throw new ReaderError(
           "This browser could not give the page enough memory (about 160 MB). Close other tabs and try again.",
         );
       }
@@ -310,7 +320,7 @@ function serve(scope) {
     try {
       await answer[data.type](data);
     } catch (error) {
-      scope.postMessage({ type: "failed", during: data.type, text: error.message });
+      scope.postMessage({ type: "failed", during: data.type, text: lineFor(error) });
     }
   });
 }

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = (
+    "failure.js",
     "scalar.js",
     "threads.js",
     "kernel.js",
@@ -46,8 +47,8 @@ WORKER = (
     "worker.js",
 )
 PAGES = {
-    "live": ("download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js"),
-    "ask": ("download.js", "charts.js", "ask.js"),
+    "live": ("failure.js", "download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js"),
+    "ask": ("failure.js", "download.js", "charts.js", "ask.js"),
 }
 """Interactive → modules of its panel."""
 LANES = 8  # rows of a matrix that the kernel processes together

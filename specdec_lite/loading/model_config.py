@@ -8,6 +8,7 @@ import torch
 from specdec_lite.checks import is_number, is_whole
 from specdec_lite.engine.rope import read_scaling
 from specdec_lite.engine.transformer import TransformerConfig
+from specdec_lite.loading.files import check_counts, check_files
 from specdec_lite.loading.memory import has_bfloat16
 
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
@@ -17,8 +18,8 @@ REQUIRED = (
     *("intermediate_size", "num_hidden_layers"),
 )
 COUNTS = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
-MOST_LAYERS = 10_000
-"""Layers that are built; a file that states more would occupy the loader for minutes."""
+MOST_POSITIONS = 10**8
+"""The longest context that is read; the tables of its angles are computed as a whole."""
 ROPE_NUMBERS = {"rope_theta", "factor", "low_freq_factor", "high_freq_factor"}
 KINDS = {dict: "object", list: "array"}
 DTYPES = {
@@ -32,12 +33,17 @@ DTYPES = {
 def read_config(folder: Path) -> dict:
     """Return the contents of a folder's config.json."""
     path = Path(folder) / "config.json"
+    check_files(Path(folder))
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path}: must describe a model, and holds a {type(config).__name__}")
+    try:
+        check_counts(config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return config
 
 
@@ -117,8 +123,8 @@ def _check_entries(config: dict) -> None:
             continue
         if value is None or not is_whole(value) or value < 1:
             raise ValueError(f"{name}={shortened(value)}: must be a whole number ≥ 1")
-    if config["num_hidden_layers"] > MOST_LAYERS:
-        raise ValueError(f"num_hidden_layers={config['num_hidden_layers']}: at most {MOST_LAYERS}")
+    if (config.get("max_position_embeddings") or 0) > MOST_POSITIONS:
+        raise ValueError(f"max_position_embeddings: must be ≤ {MOST_POSITIONS}")
     for name in ("rms_norm_eps", "rope_theta"):
         value = config.get(name)
         if value is not None and not (is_number(value) and value > 0):

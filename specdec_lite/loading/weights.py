@@ -8,7 +8,6 @@ their position in a number and deflated, which changes no bit of the weights.
 import hashlib
 import json
 import math
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.files import check_counts, written_whole
 
 FILE = "weights.safetensors"
 BLOCKS = "Q8_0"
@@ -64,11 +64,9 @@ def fingerprint(target: CausalLM) -> str:
 
 def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
     """Write a safetensors file completely, or leave the existing file if interrupted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    part.write_bytes(serialize(copies, {"format": "pt"} | metadata))
-    part.replace(path)
+    with written_whole(path) as part:
+        part.write_bytes(serialize(copies, {"format": "pt"} | metadata))
     return path
 
 
@@ -117,10 +115,13 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
             f" is {fingerprint(target)}): train it on this one with"
             " `python -m specdec_lite.training`"
         )
-    module = build_module(build, _entry(metadata, "config", dict, label), label)
-    duplicates = tied_weights(module)
-    expected = {n: weight for n, weight in module.state_dict().items() if n not in duplicates}
+    config = _entry(metadata, "config", dict, label)
+    with torch.device("meta"):  # the sizes are compared before any memory is taken
+        outline = build_module(build, config, label)
+    duplicates = tied_weights(outline)
+    expected = {n: weight for n, weight in outline.state_dict().items() if n not in duplicates}
     check_weights(weights, expected, label)
+    module = build_module(build, config, label)
     state = {name: cast(weight, target.dtype) for name, weight in weights.items()}
     state |= {name: state[first] for name, first in duplicates.items()}
     module.load_state_dict(state, assign=True)
@@ -148,7 +149,7 @@ def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tenso
         raise ValueError(f"{label}: not a safetensors file ({error})") from None
     deflated = _entry(metadata, DEFLATED, dict, label) if DEFLATED in metadata else {}
     for key, names in ((DEFLATED, deflated), (BLOCKS, blocks_of(metadata, label))):
-        if unknown := [name for name in names if name not in tensors]:
+        if unknown := [name for name in names if str(name) not in tensors]:
             raise ValueError(
                 f"{label}: its metadata {key} names {unknown[0]!r}, which is not there"
             )
@@ -232,12 +233,13 @@ def find_weights(name: str, target: CausalLM, path: str | Path | None = None) ->
 def build_module(build: Callable[..., Module], config: dict, label: str) -> Module:
     """Build a module without changing the global random state."""
     try:
+        check_counts(config)
         with torch.random.fork_rng(devices=[]):
             return build(**config)
-    except TypeError as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise ValueError(
-            f"{label}: stored with config {config}, which is not one of"
-            f" {getattr(build, '__qualname__', build)} ({error})"
+            f"{label}: stored with config {str(config)[:400]}, which is not one of"
+            f" {getattr(build, '__qualname__', build)} ({str(error)[:400]})"
         ) from None
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from specdec_lite.loading.files import written_whole
+
 STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": dict}
 """The five fields of the stamp, with which every recording begins, and their types."""
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -140,10 +142,8 @@ def save(path: str | Path, stamped: dict, data: dict) -> Path:
         raise ValueError(f"data contains {sorted(clash)}: these names belong to the stamp")
     validate(path.name, stamped | data)
     text = laid_out(stamped | data) + "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")  # an interruption leaves the existing recording whole
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    with written_whole(path) as part:
+        part.write_text(text, encoding="utf-8")
     return path
 
 

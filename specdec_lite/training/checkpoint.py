@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from specdec_lite.loading.files import written_whole
+
 
 def weights_hash(model: nn.Module) -> str:
     """Return a hash of all weights, which tells one starting point from another."""
@@ -62,15 +64,12 @@ class Checkpoint:
 
     def save(self, step: int, seconds: float) -> None:
         """Write the file."""
-        unfinished = self.path.with_suffix(".part")
-        torch.save(
-            {
-                "model": self.model.state_dict(),
-                "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-                "step": step,
-                "seconds": seconds,
-                "run": self.run,
-            },
-            unfinished,
-        )
-        unfinished.replace(self.path)
+        state = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "step": step,
+            "seconds": seconds,
+            "run": self.run,
+        }
+        with written_whole(self.path) as unfinished:
+            torch.save(state, unfinished)

@@ -6,7 +6,6 @@ then the ids of all answers, 16 bits each, low byte first.
 
 import json
 import lzma
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec_lite.loading.files import written_whole
+
 FORMAT = "specdec-lite answers 1"
 IDS = np.dtype("<u2")
+MOST_BYTES = 1 << 28
+"""The most bytes of a piece that is unpacked; the book's own have a tenth of them."""
 FIELDS = ("kind", "held_out", "temperature", "start", "length")
 """What a piece lists for every answer; length is the number of ids."""
 LISTS = ("fields", "texts")
@@ -58,12 +61,11 @@ def write_piece(folder: Path, texts: Sequence[Text], about: dict[str, str]) -> P
     line = json.dumps(header, separators=(",", ":")) + "\n"
     number = max((int(path.stem) + 1 for path in piece_paths(folder)), default=0)
     path = folder / f"{number:05d}.xz"
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished.write_bytes(
-        lzma.compress(line.encode() + ids.numpy().astype(IDS).tobytes(), preset=9)
-    )
-    return unfinished.replace(path)
+    with written_whole(path) as unfinished:
+        unfinished.write_bytes(
+            lzma.compress(line.encode() + ids.numpy().astype(IDS).tobytes(), preset=9)
+        )
+    return path
 
 
 def piece_paths(folder: Path) -> list[Path]:
@@ -74,7 +76,7 @@ def piece_paths(folder: Path) -> list[Path]:
 def read_piece(path: Path) -> list[Text]:
     """Return the answers of one piece."""
     try:
-        line, _, body = lzma.decompress(path.read_bytes()).partition(b"\n")
+        line, _, body = unpacked(path.read_bytes()).partition(b"\n")
         header = json.loads(line)
         version = header["format"]
         if version != FORMAT:
@@ -85,6 +87,15 @@ def read_piece(path: Path) -> list[Text]:
         return [Text(**row, ids=part) for row, part in zip(rows, parts, strict=True)]
     except (lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: is not a complete piece of text: {error}") from None
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return what an xz stream holds, unless it ends early or holds absurdly much."""
+    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    content = stream.decompress(data, MOST_BYTES)
+    if not stream.eof:
+        raise ValueError(f"it ends early, or holds more than {MOST_BYTES} bytes")
+    return content
 
 
 def read_about(path: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.files import written_whole
 from specdec_lite.loading.memory import half_precision, resolve_device
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
 from specdec_lite.loading.weights import fingerprint
@@ -75,10 +76,8 @@ def plan_batches(
             for is_held_out, parts in halves
             for number, part in enumerate(parts)
         ]
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.part")
-        unfinished.write_text(json.dumps(plan), "utf-8")
-        unfinished.replace(path)
+        with written_whole(path) as unfinished:
+            unfinished.write_text(json.dumps(plan), "utf-8")
     return [
         Batch(
             batch["held_out"],

@@ -16,6 +16,7 @@ import {
   promptIds,
   tryWays,
 } from "../../site/live/asked.js";
+import { startThreads } from "../../site/live/threads.js";
 import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
 
@@ -42,7 +43,7 @@ async function engine({ folder, format, kernel, capacity }) {
 }
 
 // Builds a model in groups, as SmolLM2 is, from its shards.
-function groupedEngine({ folder, kernel, capacity }) {
+function groupedEngine({ folder, kernel, capacity, threads }) {
   const manifest = JSON.parse(readFileSync(`${folder}/smollm2.json`, "utf8"));
   const names = kernel === "scalar" ? [] : kernel ? [kernel] : ["relaxed", "simd"];
   const kernels = Object.fromEntries(
@@ -56,7 +57,7 @@ function groupedEngine({ folder, kernel, capacity }) {
       at += bytes.length;
     }
   };
-  return buildSmollm2({ kernels, manifest, fill, capacity });
+  return buildSmollm2({ kernels, manifest, fill, capacity, threads });
 }
 
 const base64 = (rows) =>
@@ -122,12 +123,12 @@ const jobs = {
     return { kernel: models.kernel.name, logits: base64(rows) };
   },
   async groupedLogits(r) {
-    const { kernel, target } = await groupedEngine(r);
+    const { kernel, target, missing } = await groupedEngine(r);
     const rows = r.passes.flatMap(({ start, tokens }) => {
       target.length = start;
       return target.forward(tokens).map((row) => row.slice());
     });
-    return { kernel: kernel.name, logits: base64(rows) };
+    return { kernel: kernel.name, logits: base64(rows), missing };
   },
   async groupedDecode(r) {
     const engine = await groupedEngine(r);
@@ -191,6 +192,46 @@ const jobs = {
     engine.target.stopped = chosen === "gpu"; // the graphics processor stops after the trial
     await tryWays(engine, [1, 2]);
     return { chosen, then: fastestWay(engine), missing: engine.missing };
+  },
+  // What one of two threads does that never answers, or answers and then computes nothing.
+  async lostThread() {
+    const answers = {};
+    for (const starts of [false, true]) {
+      globalThis.Worker = class {
+        postMessage() {
+          if (starts) setTimeout(() => this.onmessage());
+        }
+        terminate() {
+          answers.ended = true;
+        }
+      };
+      URL.createObjectURL = () => "blob:helper";
+      globalThis.setTimeout = ((real) => (call, time) => real(call, Math.min(time ?? 0, 50)))(setTimeout);
+      const wait = Atomics.wait;
+      Atomics.wait = (control, field, value, most) => wait(control, field, value, Math.min(most, 50));
+      const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }),
+        kernel = { allocate: () => 0 },
+        exports = { grouped4() {}, grouped8() {} };
+      const multiply = await startThreads(kernel, exports, { memory }, 2, 16).catch((error) => error.message);
+      if (typeof multiply === "string") {
+        answers.start = multiply;
+        continue;
+      }
+      const again = () => {
+        try {
+          return multiply(4, 1, 0, 0, 0, 0, 0, 32, 64);
+        } catch (error) {
+          return error.message;
+        }
+      };
+      answers.first = again();
+      answers.lost = kernel.lost;
+      const engine = { kernel, ways: { one: { target: {} }, threads: { target: {} } }, missing: {} };
+      await tryWays(engine, [1]);
+      answers.ways = Object.keys(engine.ways);
+      answers.missing = engine.missing.threads;
+    }
+    return answers;
   },
   plans: (r) =>
     r.costs.map((costs, i) => {

@@ -341,6 +341,74 @@ const jobs = {
     return { got, failed, left };
   },
 
+  // What a request to a worker answers after some seconds: a silent one, one that shows life, one that does not start.
+  async silent() {
+    const { startEngine } = await import("../../site/live/download.js");
+    URL.createObjectURL = () => "blob:source";
+    let worker;
+    globalThis.Worker = class extends EventTarget {
+      constructor() {
+        super();
+        worker = this;
+      }
+      postMessage() {}
+      terminate() {
+        this.ended = true;
+      }
+    };
+    const after = async (type, act) => {
+      const engine = startEngine(""),
+        own = worker;
+      const answer = engine.request({ type }, () => {}).then(
+        () => "answered",
+        (error) => error.message,
+      );
+      act(own);
+      const says = await Promise.race([answer, pause().then(() => "waits")]);
+      const seen = { says, stopped: engine.stopped(), ended: Boolean(own.ended), timers: timers.size };
+      timers.clear();
+      return seen;
+    };
+    const seconds =
+      (count, each = () => {}) =>
+      (own) => {
+        for (let i = 0; i < count; i++) {
+          each(own);
+          tick();
+        }
+      };
+    return {
+      run: await after("run", seconds(21)),
+      loading: await after("loadSmollm2", seconds(21)),
+      early: await after("run", seconds(19)),
+      alive: await after(
+        "run",
+        seconds(90, (own) => own.onmessage({ data: { type: "sign" } })),
+      ),
+      broken: await after("run", (own) =>
+        own.onerror({ preventDefault() {}, message: "Uncaught SyntaxError: Unexpected token '<'" }),
+      ),
+    };
+  },
+
+  // The lines that a reader sees for errors, and how often a loop that computes for three seconds shows life.
+  async lines() {
+    const { lineFor, ReaderError, sendSignsBy, showLife } = await import("../../site/live/failure.js");
+    const errors = [
+      new ReaderError("The question is empty."),
+      new TypeError("Cannot read properties of undefined (reading 'x')"),
+      new SyntaxError("Unexpected token '<', \"<!DOCTYPE\" is not valid JSON"),
+      new RangeError("WebAssembly.Memory.grow(): Maximum memory size exceeded"),
+      undefined,
+    ];
+    let now = 0,
+      signs = 0;
+    performance.now = () => now;
+    sendSignsBy(() => signs++);
+    for (; now < 3000; now += 10) showLife();
+    return { lines: errors.map((error) => lineFor(error)), other: lineFor(errors[1], "It stopped."), signs };
+  },
+
   // The URLs created for a worker's source, and those revoked before and after its first message.
   async source() {
     const { startWorker } = await import("../../site/live/download.js");

@@ -218,6 +218,7 @@ def test_other_files_are_rejected(tmp_path):
         ("config", "[8]"),
         ("Q8_0", "{}"),
         ("Q8_0", '["absent"]'),
+        ("Q8_0", "[[1]]"),
         ("deflated", "[]"),
         ("deflated", '{"absent": ["float32", [1], 4]}'),
         ("deflated", '{"ids": ["float32", [1], 4]}'),
@@ -234,6 +235,18 @@ def test_malformed_metadata_names_file_and_key(key, text, tmp_path):
     write(path, load_file(path), metadata | {key: text})
     with pytest.raises(ValueError, match=f"path=.*metadata {key}"):
         load(path, target, Deep)
+
+
+@pytest.mark.parametrize("size", [10**12, 10**6, -1, 10**400, "8", None])
+@pytest.mark.parametrize("entry", ["hidden_size", "count"])
+def test_sizes_that_do_not_fit_the_weights_take_no_memory(size, entry, tmp_path):
+    """A million of 4-byte rows of a million, or of modules, would occupy any machine."""
+    target = native()
+    config = {"hidden_size": target.hidden_size, "count": 2}
+    save(tmp_path, Heads(**config), target, config | {entry: size})
+    with pytest.raises(ValueError, match="path=") as error:
+        load(tmp_path, target, Heads)
+    assert len(str(error.value)) < 1200
 
 
 def test_another_target_is_rejected_with_both_fingerprints(tmp_path):

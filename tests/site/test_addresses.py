@@ -57,6 +57,18 @@ def test_a_link_restores_the_state_of_an_interactive(open_page):
 
 
 @pytest.mark.browser
+def test_a_link_sets_numbers_within_their_ends_and_menus_to_their_options(open_page):
+    """A draft length of 10¹² would let the page compute for ever."""
+    settings = "line=accept%20len%3A%202.54,gamma=1000000000000,example=99"
+    page = open_page(f"book/serve.html#log_line:{settings}")
+    reader = page.locator("[data-module=log_line]").first
+    page.wait_for_function(
+        "document.querySelector('[data-module=log_line] [data-name=gamma]')?.value === '64'"
+    )
+    assert "2.54" in reader.locator("dl").inner_text()
+
+
+@pytest.mark.browser
 def test_a_link_restores_every_bar_of_the_bench(open_page):
     page = open_page("notebooks/06_why_lossless.html")
     page.get_by_label("p(C)").press("Home")

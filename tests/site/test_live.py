@@ -153,6 +153,24 @@ def test_a_damaged_download_is_an_error_and_can_be_repeated(open_page, book):
 
 
 @pytest.mark.browser
+def test_a_worker_that_hangs_is_replaced_at_the_next_press(open_page):
+    """The clock of the page's own thread is moved on; the new worker answers."""
+    page = open_live(open_page, prompt="")
+    page.evaluate("[globalThis.sound, sdlLive.worker] = [sdlLive.worker, 'for (;;);']")
+    page.clock.install()
+    page.locator(".sdl-live-run").click()
+    page.clock.run_for(25_000)
+    page.wait_for_selector(".sdl-live-bad")
+    assert "20 seconds" in page.locator(".sdl-live-status").inner_text()
+    page.clock.resume()
+    page.evaluate("sdlLive.worker = sound")
+    page.locator(".sdl-live-run").click()
+    page.wait_for_function(
+        "document.querySelector('.sdl-live-status').innerText.includes('prompt is empty')"
+    )
+
+
+@pytest.mark.browser
 @pytest.mark.slow
 def test_an_empty_prompt_is_an_error_with_a_message(open_page):
     page = open_live(open_page, prompt="")

@@ -1,6 +1,9 @@
 """The live page's interface and its messages to the worker, run in node on stubs of a browser."""
 
+import re
+
 import pytest
+from conftest import ROOT
 from node import run_script
 
 
@@ -34,7 +37,7 @@ def runs() -> dict:
 def test_numbers_are_marked_as_old_until_a_run_has_new_ones(runs):
     assert (
         runs["empty"]["says"].startswith("The prompt is empty")
-        and runs["full"]["says"] == "out of memory"
+        and runs["full"]["says"].endswith("Close other tabs and try again.")
     )
     assert [runs[name]["old"] for name in ("first", "empty", "full", "last")] == [
         False,
@@ -71,3 +74,41 @@ def test_copies_of_the_page_load_weights_one_after_another():
 
 def test_the_address_of_the_worker_source_is_revoked_after_loading():
     assert page("source") == {"made": ["blob:0"], "before": [], "after": ["blob:0"]}
+
+
+def test_a_worker_that_does_not_answer_is_stopped_within_seconds():
+    """The next press of the button starts another one; one that shows life may compute for long."""
+    seen = page("silent")
+    stopped = {name for name, now in seen.items() if now["stopped"] and now["ended"]}
+    assert stopped == {"run", "loading", "broken"}
+    assert {now["timers"] for name, now in seen.items() if name in stopped} == {0}
+    assert {seen[name]["says"] for name in ("early", "alive")} == {"waits"}
+    assert "Press the button to start it again" in seen["run"]["says"]
+    assert "Check the connection" in seen["loading"]["says"]
+    assert "SyntaxError" not in seen["broken"]["says"]
+
+
+def test_a_browsers_own_words_are_replaced_by_a_line_that_says_what_to_do():
+    seen = page("lines")
+    own, *raw = seen["lines"]
+    assert own == "The question is empty." and seen["other"] == "It stopped."
+    assert not re.search("undefined|token|WebAssembly|JSON", " ".join(raw))
+    assert all(re.search("again|reload", line) for line in raw) and "memory" in raw[2]
+    assert seen["signs"] == 3, "one per second, however many passes"
+
+
+def test_no_module_shows_the_words_of_an_error_by_itself():
+    """`lineFor` alone reads the message of an error; what is thrown for readers is a ReaderError."""
+    for path in sorted((ROOT / "site" / "live").glob("*.js")):
+        source = path.read_text("utf-8")
+        assert path.name == "failure.js" or "error.message" not in source, path.name
+        for kind, line in re.findall(r"new (\w*Error)\(\s*[\"`]([^\"`]*)", source):
+            is_sentence = bool(re.match(r"[A-Z$].*[.:] ?", line))
+            assert is_sentence == (kind == "ReaderError"), f"{path.name}: {line}"
+
+
+def test_every_loop_of_passes_shows_life():
+    """Prompts are fed in chunks, on the processor and on the graphics processor."""
+    for name in ("llama.js", "gpu.js"):
+        loop = (ROOT / "site" / "live" / name).read_text("utf-8").split("forward(tokens")[1]
+        assert "showLife();" in loop[: loop.index("return rows")], name

@@ -172,6 +172,14 @@ def test_logits_of_four_bit_weights_equal_those_of_pytorch(small, kernel):
     assert np.abs(rows[start:] - expected[10:14]).max() < 1e-4
 
 
+def test_one_thread_computes_where_others_do_not_start(small):
+    """Node has no workers of a browser's kind, as a browser that refuses to start them."""
+    request = dict(folder=small.folder, passes=[{"start": 0, "tokens": [1, 2, 3]}], capacity=96)
+    one, two = (live_module("groupedLogits", **request, threads=threads) for threads in (1, 2))
+    assert one["logits"] == two["logits"] and "headers" in one["missing"]["threads"]
+    assert two["missing"]["threads"] == "This browser did not start the threads."
+
+
 def test_a_wrong_order_of_the_four_bit_integers_is_noticed(small, monkeypatch):
     """The broken variant: nibbles exchanged."""
     matrix = np.random.default_rng(0).normal(size=(16, 64))

@@ -6,6 +6,7 @@ import lzma
 import pytest
 import torch
 
+from specdec_lite.training import packed_text
 from specdec_lite.training.packed_text import FORMAT, Text, read_piece, read_pieces, write_piece
 
 ABOUT = {"model": "a model", "dtype": "torch.float32"}
@@ -108,4 +109,15 @@ def test_a_piece_of_another_version_is_rejected(tmp_path):
     data = lzma.decompress(path.read_bytes())
     path.write_bytes(lzma.compress(data.replace(b"answers 1", b"answers 2")))
     with pytest.raises(ValueError, match="answers 2'"):
+        read_piece(path)
+
+
+def test_a_piece_that_unpacks_to_more_than_any_text_is_refused(tmp_path, monkeypatch):
+    """A hundred kilobytes can unpack to hundreds of megabytes of zeros."""
+    monkeypatch.setattr(packed_text, "MOST_BYTES", 1_000_000)
+    path = write_piece(tmp_path, some_texts(2), ABOUT)
+    line = lzma.decompress(path.read_bytes()).partition(b"\n")[0]
+    path.write_bytes(lzma.compress(line + b"\n" + bytes(30_000_000)))
+    assert path.stat().st_size < 10_000
+    with pytest.raises(ValueError, match="holds more than 1000000 bytes"):
         read_piece(path)

@@ -228,7 +228,11 @@ function share(el, root) {
     if (node.matches("button")) return [() => node.ariaPressed, () => node.click()];
     const event = node.matches("select") ? "change" : "input";
     const put = (value) => {
+      if (node.matches("select") && ![...node.options].some((option) => option.value === value)) return;
       node.value = value;
+      // sliders keep within their ends by themselves
+      if (node.type === "number" && node.value)
+        node.value = Math.max(node.min || -Infinity, Math.min(node.max || Infinity, node.value));
       node.dispatchEvent(new Event(event, { bubbles: true }));
     };
     return [() => node.value, put];

@@ -1,0 +1,135 @@
+"""What comes from outside is bounded before it is read, and what is written is whole or not there."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from models_zoo import native
+
+from specdec_lite.loading import files
+from specdec_lite.loading.checkpoints import load_model, load_tokenizer, model_size
+from specdec_lite.loading.files import check_counts, written_whole
+from specdec_lite.loading.pairs import save_pair
+from specdec_lite.training import train_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADERS = (load_model, load_tokenizer, model_size)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a tiny pair, in a folder whose name needs UTF-8."""
+    tokenizer = train_tokenizer(["def f(x):\n    return x\n"] * 20, vocabulary=280)
+    shape = dict(dtype=torch.float32, vocab_size=280, tied=True)
+    models = [native(seed=seed, num_layers=1, **shape).model for seed in (1, 2)]
+    save_pair(tmp_path / "my bücher", *models, tokenizer, {})
+    return tmp_path / "my bücher" / "target"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(folder, name):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    for load in LOADERS:
+        with pytest.raises(ValueError, match=f"{name}: must be a file"):
+            load(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
+def test_a_description_of_absurd_size_is_refused_before_it_is_read(folder, name):
+    with open(folder / name, "wb") as file:
+        file.truncate(files.MOST_BYTES + 1)  # takes no place on the disk
+    for load in LOADERS:
+        with pytest.raises(ValueError, match=f"{name}: has {files.MOST_BYTES + 1} bytes"):
+            load(folder)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"model_type": "gpt2", "n_layer": 10**9},
+        {"model_type": "mixtral", "num_local_experts": 10**9},
+        {"model_type": "gemma3", "text_config": {"num_hidden_layers": 10**5}},
+        {"model_type": "llama", "num_hidden_layers": 10**400},
+        {"model_type": "llama", "max_position_embeddings": 10**12},
+    ],
+    ids=lambda entries: entries["model_type"],
+)
+def test_a_config_that_would_build_modules_for_hours_is_refused(folder, entries):
+    """Whatever family it names, and whoever would run the model."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | entries))
+    for load in LOADERS:
+        with pytest.raises(ValueError, match="config.json: .*must be ≤") as error:
+            load(folder)
+        assert len(str(error.value)) < 400
+
+
+def test_large_sizes_that_are_no_numbers_of_modules_are_read():
+    sizes = dict(vocab_size=300_000, shared_expert_intermediate_size=20_480, block_size=131_072)
+    check_counts(sizes | {"num_hidden_layers": 160, "n_routed_experts": 512, "layer_types": ["a"]})
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path, error):
+    path = tmp_path / "a[1].json"  # a name that is also a pattern
+    path.write_text("old")
+    with pytest.raises(type(error)), written_whole(path) as part:
+        part.write_text("ne")
+        raise error
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [(path.name, "old")]
+    with written_whole(path) as part:
+        part.write_text("new")
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_processes_left_is_removed_a_day_later(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    parts = [path.with_name(f"{path.name}.{number}.part") for number in (1, 2)]
+    for part, age in zip(parts, (200_000, 10)):
+        part.write_text("unfinished")
+        os.utime(part, (time.time() - age,) * 2)
+    with written_whole(path) as own:
+        own.write_text("new")
+    assert sorted(tmp_path.iterdir()) == sorted([path, parts[1]])
+
+
+def test_everything_that_replaces_a_file_does_so_whole():
+    """No module of the library names an unfinished file by itself."""
+    named = [
+        path.name
+        for path in (ROOT / "specdec_lite").rglob("*.py")
+        if '.part"' in path.read_text("utf-8")
+    ]
+    assert named == ["files.py"]
+
+
+def without_utf8(code: str) -> subprocess.CompletedProcess:
+    """Run code in a Python that neither its locale nor its own mode gives UTF-8."""
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | plain, capture_output=True, cwd=ROOT
+    )
+
+
+def test_a_python_without_utf8_says_so_in_one_line(folder):
+    code = f"""
+from specdec_lite import load_pair
+try:
+    folder = {os.fsencode(folder)!r}.decode("ascii", "surrogateescape")
+    load_pair(folder, folder)
+except ValueError as error:
+    print(error)
+import specdec_lite.__main__ as commands
+commands.main(["explain", "accept len: 2.54"])
+"""
+    done = without_utf8(code)
+    first, *reading = done.stdout.decode("ascii").splitlines()
+    assert done.returncode == 0 and not done.stderr, done.stderr.decode()
+    assert first.endswith("this Python runs without UTF-8; set PYTHONUTF8=1 and start again")
+    assert any("\\u03c4, tokens per target pass" in line and "2.54" in line for line in reading)
