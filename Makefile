@@ -49,13 +49,17 @@ help:
 	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
 
 # An interrupted or failed step has no stamp file, so the next run repeats it; what was downloaded is kept.
-AGAIN := { echo "Set-up stopped; the lines above say why (no network? less than 4 GB free?). Run the same command again to go on."; exit 1; }
+AGAIN := site/stopped.sh
+# Pins with hashes, all but torch's; LOCK= installs requirements.txt alone.
+LOCK ?= requirements-hashes.txt
 
-$(VENV)/.installed: requirements.txt pyproject.toml
+$(VENV)/.installed: requirements.txt $(LOCK) pyproject.toml
 	@command -v $(PYTHON) > /dev/null || { echo "Python 3.11 or newer is needed, and $(PYTHON) was not found; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || $(AGAIN)
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+		{ site/install_debian.sh python3-venv && $(PYTHON) -m venv --clear $(VENV); } || $(AGAIN)
 	@echo "installing what requirements.txt names (some minutes the first time)"
+	@test -z "$(LOCK)" || $(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement $(LOCK) || $(AGAIN)
 	@$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt || $(AGAIN)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . || $(AGAIN)
 	@touch $@

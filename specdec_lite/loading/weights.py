@@ -34,6 +34,8 @@ STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
 """Ways to deflate, of which the smaller result is stored: trained weights repeat by chance only."""
 GROUP = 32
 """Numbers that share a scale."""
+MOST_BYTES = 1 << 33
+"""The most bytes of a tensor that is unpacked: a small file can hold very many zeros."""
 STEPS = tuple(0.7 + 0.02 * number for number in range(21))
 """Scales to try, relative to the one that reaches the largest number of a block."""
 SHIPPED = Path(__file__).parent.parent / "weights"
@@ -190,6 +192,8 @@ def inflate(data: Tensor, dtype: str, shape: Sequence[int], width: int) -> Tenso
     """Return the tensor that was deflated."""
     kind = getattr(torch, dtype)
     size = math.prod(shape) * kind.itemsize
+    if size > MOST_BYTES:
+        raise ValueError(f"a tensor has {str(size)[:20]} bytes, must have ≤ {MOST_BYTES}")
     raw = zlib.decompressobj().decompress(data.numpy().tobytes(), size + 1)
     items = np.frombuffer(raw, np.uint8).reshape(width, -1).T
     numbers = torch.from_numpy(items.flatten()).view(-1, kind.itemsize).view(kind)

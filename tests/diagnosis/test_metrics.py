@@ -567,12 +567,13 @@ SIZE = 150_000
         "sglang:spec_accept_length{" * (SIZE // 26),
         json.dumps({"tokens": [0] * SIZE, "draft_n_accepted": 1, "draft_n": 3, "predicted_n": 5}),
         '{"a":' * (SIZE // 5),
+        '{"a":' * (SIZE // 6) + "1" + "}" * (SIZE // 6),
         "{" * SIZE,
         "statistics " * (SIZE // 11),
         "accept len: " + "1" * SIZE,
         "SpecDecoding metrics: Per-position acceptance rate: " + "0.5, " * (SIZE // 5),
     ],
-    ids=["labels", "drafts", "gauges", "list", "nested", "braces", "words", "digits", "rates"],
+    ids=["labels", "drafts", "gauges", "list", "nested", "deep", "braces", "words", "digits", "rates"],
 )
 def test_large_texts_are_read_or_refused(text):
     """Texts whose reading took seconds to days when the work grew with their square or cube."""

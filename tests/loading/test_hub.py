@@ -244,6 +244,23 @@ def test_an_out_of_memory_error_becomes_advice(folder, monkeypatch):
         raise RuntimeError("something else")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
+        "unable to mmap 538090520 bytes from file: Cannot allocate memory (12)",
+    ],
+)
+@pytest.mark.parametrize("place", ["from_hf_state", "load_file"])
+def test_a_lack_of_memory_is_not_taken_for_damaged_weights(folder, monkeypatch, words, place):
+    def full(*args, **kwargs):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(checkpoints, place, full)
+    with pytest.raises(MemoryError, match="memory ran out while loading the target"):
+        load_pair(folder / "large", folder / "large", device="cpu")
+
+
 def test_a_target_larger_than_one_gpu_is_loaded_by_transformers(folder, monkeypatch):
     calls = []
 

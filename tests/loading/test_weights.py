@@ -224,6 +224,8 @@ def test_other_files_are_rejected(tmp_path):
         ("deflated", '{"ids": ["float32", [1], 4]}'),
         ("deflated", '{"ids": ["int64", [5000], 7]}'),
         ("deflated", '{"ids": ["int64"]}'),
+        ("deflated", '{"ids": ["int64", [1000000000000], 8]}'),
+        ("deflated", f'{{"ids": ["int64", [{"9" * 400}], 8]}}'),
         ("deflated", '{"ids": ["no dtype", [5000], 8]}'),
         ("deflated", '{"blocks.0.bias": ["bfloat16", [8], 2], "ids": ["int64", [5001], 8]}'),
     ],

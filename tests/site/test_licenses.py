@@ -17,6 +17,7 @@ def test_the_notices_name_the_licence_and_what_was_changed(tmp_path: Path):
     licenses.write(tmp_path)
     live = text_beside(tmp_path / "live")
     assert "Version 2.0, January 2004" in live and "were changed" in live
+    assert "Copyright Python Software Foundation" in live
     assert "Creative Commons" in text_beside(tmp_path / "vendor" / "fontawesome")
 
 
