@@ -9,6 +9,7 @@ a reader has chosen decides which of them is installed.
 """
 
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable
@@ -71,12 +72,16 @@ def locked(versions: dict[str, str], packages: list[dict]) -> str:
         hashes = wheel_hashes(package.get("wheels", ()))
         if package.get("version") != version or not hashes:
             raise ValueError(f"{name}=={version}: no wheels of this version were listed")
-        lines.append(" ".join([f"{name}=={version}", *(f"--hash=sha256:{each}" for each in hashes)]))
+        lines.append(
+            " ".join([f"{name}=={version}", *(f"--hash=sha256:{each}" for each in hashes)])
+        )
     return HEAD + "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Ask the index for the files of every pin, and write the lock."""
+    if not shutil.which("uv"):
+        raise SystemExit("uv is needed here: pip install uv")
     with TemporaryDirectory() as folder:
         path = Path(folder, "pylock.toml")
         command = ["uv", "pip", "compile", "--quiet", "--no-deps", "--universal", "--no-header"]

@@ -61,7 +61,9 @@ def frames(widget: Race) -> list[Image.Image]:
             images.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         page.close()
     palette = images[-1].quantize(COLORS)  # one for all frames, so that what rests stays the same
-    return [each.quantize(palette=palette, dither=Image.Dither.NONE).convert("RGB") for each in images]
+    return [
+        each.quantize(palette=palette, dither=Image.Dither.NONE).convert("RGB") for each in images
+    ]
 
 
 def main() -> None:

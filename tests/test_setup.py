@@ -35,7 +35,8 @@ case "$*" in
     fails "killed pip" && kill -9 $$
     true ;;
   "-c import sys; sys.exit"*)
-    exec {sys.executable} -c "import sys; sys.version_info = ($(cat version 2> /dev/null || echo 3, 11, 4)); $2" ;;
+    version=$(cat version 2> /dev/null || echo 3, 11, 4)
+    exec {sys.executable} -c "import sys; sys.version_info = ($version); $2" ;;
   *load_smollm2*)
     fails smollm2 && {{ echo "SmolLM2-135M-Instruct could not be downloaded"; exit 1; }}
     true ;;
@@ -215,7 +216,9 @@ def test_the_packages_of_the_set_up_are_checked_by_their_hashes_everywhere():
     for text in texts:
         lines = text.splitlines()
         installs = [
-            i for i, line in enumerate(lines) if re.search(r"pip install [^&]* requirements\.txt", line)
+            i
+            for i, line in enumerate(lines)
+            if re.search(r"pip install [^&]* requirements\.txt", line)
         ]
         for at in installs:
             assert "--require-hashes" in lines[at - 1] and "--no-deps" in lines[at - 1]

@@ -47,7 +47,15 @@ WORKER = (
     "worker.js",
 )
 PAGES = {
-    "live": ("failure.js", "download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js"),
+    "live": (
+        "failure.js",
+        "download.js",
+        "explain.js",
+        "charts.js",
+        "replay.js",
+        "tour.js",
+        "live.js",
+    ),
     "ask": ("failure.js", "download.js", "charts.js", "ask.js"),
 }
 """Interactive → modules of its panel."""

@@ -7,7 +7,6 @@ keeps the answers in the repository.
 
 import argparse
 import json
-import os
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass

@@ -573,7 +573,18 @@ SIZE = 150_000
         "accept len: " + "1" * SIZE,
         "SpecDecoding metrics: Per-position acceptance rate: " + "0.5, " * (SIZE // 5),
     ],
-    ids=["labels", "drafts", "gauges", "list", "nested", "deep", "braces", "words", "digits", "rates"],
+    ids=[
+        "labels",
+        "drafts",
+        "gauges",
+        "list",
+        "nested",
+        "deep",
+        "braces",
+        "words",
+        "digits",
+        "rates",
+    ],
 )
 def test_large_texts_are_read_or_refused(text):
     """Texts whose reading took seconds to days when the work grew with their square or cube."""

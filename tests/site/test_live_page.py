@@ -35,10 +35,9 @@ def runs() -> dict:
 
 
 def test_numbers_are_marked_as_old_until_a_run_has_new_ones(runs):
-    assert (
-        runs["empty"]["says"].startswith("The prompt is empty")
-        and runs["full"]["says"].endswith("Close other tabs and try again.")
-    )
+    assert runs["empty"]["says"].startswith("The prompt is empty") and runs["full"][
+        "says"
+    ].endswith("Close other tabs and try again.")
     assert [runs[name]["old"] for name in ("first", "empty", "full", "last")] == [
         False,
         True,
