@@ -1,4 +1,4 @@
-"""The set-up of `make` on bad machines: one clear line each, and the next run goes on.
+"""The set-up of `make` on bad machines: one clear line each, and the next run continues.
 
 Python, pip, npm and the disk are scripts here, so that every failure takes no time.
 """
