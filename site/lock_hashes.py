@@ -85,7 +85,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "pylock.toml")
         command = ["uv", "pip", "compile", "--quiet", "--no-deps", "--universal", "--no-header"]
-        options = ["--python-version", "3.11", "--format", "pylock.toml", "--output-file", path]
+        options = ["--python-version", "3.11.9", "--format", "pylock.toml", "--output-file", path]
         subprocess.run([*command, *options, PINS], check=True, cwd=ROOT)
         packages = tomllib.loads(path.read_text("utf-8"))["packages"]
     LOCK.write_text(locked(pins(PINS.read_text("utf-8")), packages), "utf-8")
