@@ -6,7 +6,8 @@ import { ReaderError } from "./failure.js";
 const SILENCE = 20; // seconds without a sign of life after which a worker is stopped
 const SILENT = `The engine gave no sign for ${SILENCE} seconds and was stopped. Press the button to start it again.`;
 const STALLED = `Nothing arrived for ${SILENCE} seconds. Check the connection and try again.`;
-const BROKEN = "This browser could not run the page's engine. Press the button again, or open the page elsewhere.";
+const BROKEN =
+  "This browser could not run the page's engine. Press the button again, or open the page elsewhere.";
 
 /** Runs a classic script. A page that was opened from a folder can load scripts but cannot use fetch. */
 export function loadScript(url) {

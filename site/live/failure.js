@@ -5,7 +5,8 @@
 export class ReaderError extends Error {}
 
 const NO_MEMORY = "This browser could not give the page enough memory. Close other tabs and try again.";
-const STUCK = "Something in this page failed. Press the button again; if that does not help, reload the page.";
+const STUCK =
+  "Something in this page failed. Press the button again; if that does not help, reload the page.";
 
 /** Returns whether an error comes from a lack of memory, by its words: browsers have no type for it. */
 export const lacksMemory = (error) =>

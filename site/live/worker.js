@@ -295,7 +295,12 @@ function serve(scope) {
           : placeShards(manifest, shards, place, progress);
       };
       try {
-        engine = await buildSmollm2({ manifest, fill, plain: compiled, ...(await sharedKernels(compiled, base)) });
+        engine = await buildSmollm2({
+          manifest,
+          fill,
+          plain: compiled,
+          ...(await sharedKernels(compiled, base)),
+        });
       } catch (error) {
         if (!lacksMemory(error)) throw error;
         throw new ReaderError(

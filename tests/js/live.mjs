@@ -206,7 +206,10 @@ const jobs = {
         }
       };
       URL.createObjectURL = () => "blob:helper";
-      globalThis.setTimeout = ((real) => (call, time) => real(call, Math.min(time ?? 0, 50)))(setTimeout);
+      globalThis.setTimeout = (
+        (real) => (call, time) =>
+          real(call, Math.min(time ?? 0, 50))
+      )(setTimeout);
       const wait = Atomics.wait;
       Atomics.wait = (control, field, value, most) => wait(control, field, value, Math.min(most, 50));
       const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }),

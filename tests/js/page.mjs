@@ -359,10 +359,12 @@ const jobs = {
     const after = async (type, act) => {
       const engine = startEngine(""),
         own = worker;
-      const answer = engine.request({ type }, () => {}).then(
-        () => "answered",
-        (error) => error.message,
-      );
+      const answer = engine
+        .request({ type }, () => {})
+        .then(
+          () => "answered",
+          (error) => error.message,
+        );
       act(own);
       const says = await Promise.race([answer, pause().then(() => "waits")]);
       const seen = { says, stopped: engine.stopped(), ended: Boolean(own.ended), timers: timers.size };
