@@ -4,8 +4,9 @@
 
 "length" decodes long texts at temperature 1 and counts accepted and tested drafts by position.
 "target" trains the pair's target on documents that it has never read. After some steps, α of the
-shipped draft is measured on held-out windows, beside a draft that was trained along with it by
-distillation. The recording contains no times, so a busy machine changes nothing.
+shipped draft is measured on held-out windows, beside drafts that were trained along with it by
+distillation on the same rows, each at a learning rate of its own. The recording contains no times,
+so a busy machine changes nothing.
 """
 
 import copy
@@ -25,7 +26,7 @@ from specdec_lite.training.losses import forward_kl
 
 GAMMA = 4
 PROMPT = 32
-STAYS, LEARNS = "stays as shipped", "trained along"
+STAYS = "stays as shipped"
 
 
 def log_probs_of(model: Transformer):
@@ -74,6 +75,13 @@ class DraftAgeing(Experiment):
         parser.add_argument("--rows", type=int, default=4, help="windows per training step")
         parser.add_argument("--length", type=int, default=160, help="tokens of a window")
         parser.add_argument("--rate", type=float, default=3e-4, help="learning rate of the target")
+        parser.add_argument(
+            "--draft-rates",
+            type=float,
+            nargs="*",
+            default=[1e-4, 1e-3],
+            help="of drafts that learn",
+        )
 
     @cached_property
     def pair(self):
@@ -122,27 +130,29 @@ class DraftAgeing(Experiment):
         }
 
     def under_a_changing_target(self) -> dict:
-        """Return α by mark, of the shipped draft and of one that is trained along."""
+        """Return α by mark, of the shipped draft and of those that are trained along."""
         options = self.options
         target = copy.deepcopy(self.pair.target.model).requires_grad_(True)
         shipped = self.pair.draft.model
-        learning = copy.deepcopy(shipped).requires_grad_(True)
-        steps = {
-            "target": torch.optim.AdamW(target.parameters(), options.rate),
-            "draft": torch.optim.AdamW(learning.parameters(), 3 * options.rate),
+        learning = {
+            rate: copy.deepcopy(shipped).requires_grad_(True) for rate in options.draft_rates
         }
+        drafts = {STAYS: shipped} | {trained_at(rate): each for rate, each in learning.items()}
+        optimizer = torch.optim.AdamW(target.parameters(), options.rate)
+        optimizers = {r: torch.optim.AdamW(each.parameters(), r) for r, each in learning.items()}
         windows, marks = self.windows, []
         batches = windows["train"].split(options.rows)
         for number in range(max(options.marks) + 1):
             if number in options.marks:
-                marks.append(self.measured(target, {STAYS: shipped, LEARNS: learning}, number))
+                marks.append(self.measured(target, drafts, number))
             if number == max(options.marks):
                 break
             rows = batches[number]
             log_p = target(rows[:, :-1]).float().log_softmax(-1)
-            train(steps["target"], -log_p.gather(-1, rows[:, 1:, None]).mean())
-            log_q = learning(rows[:, :-1]).float().log_softmax(-1)
-            train(steps["draft"], forward_kl(log_p.detach(), log_q).mean())
+            train(optimizer, -log_p.gather(-1, rows[:, 1:, None]).mean())
+            for rate, each in learning.items():
+                log_q = each(rows[:, :-1]).float().log_softmax(-1)
+                train(optimizers[rate], forward_kl(log_p.detach(), log_q).mean())
         return {"marks": marks}
 
     def measured(self, target: Transformer, drafts: dict, step: int) -> dict:
@@ -173,6 +183,11 @@ class DraftAgeing(Experiment):
 
     def restore(self, data):
         return {"length": data["length"], "target": {"marks": data["marks"]}}
+
+
+def trained_at(rate: float) -> str:
+    """Return the name of a draft that is trained along."""
+    return f"trained along at {rate:g}"
 
 
 def train(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:

@@ -249,6 +249,7 @@ def draft_models() -> dict[str, Method]:
 
     ch5, ch10 = "05_draft_then_verify", "12_training"
     ch11, ch15, ch15b = "11_token_trees", "15_when_to_stop", "15b_hide_drafting"
+    several = "15c_several_drafters"
     return {
         "draft model": of(lambda pair, g: d.ModelDrafter(pair.draft, g), "model", ch5),
         "draft model, stops when unsure": of(
@@ -273,13 +274,13 @@ def draft_models() -> dict[str, Method]:
         ),
         "cascade over prompt lookup": of(
             lambda pair, g: d.CascadeDrafter(pair.draft, d.PromptLookupDrafter(g), 2 * g),
-            *("cascade", ch15b),
+            *("cascade", several),
         ),
         "draft model, then n-grams": of(
             lambda pair, g: d.RelayDrafter(
                 [(d.ModelDrafter(pair.draft, g), g), (d.NgramDrafter(counts(pair.tokenizer), 2), 2)]
             ),
-            *("cascade", ch15b),
+            *("cascade", several),
         ),
         "SpecInfer, two drafts merged": of(lambda pair, g: two_drafts(pair), "model", ch11),
         "a tree drawn independently": of(lambda pair, g: independent(pair), "model", ch11),
@@ -296,7 +297,7 @@ def automatic(
     head: int = 2,
     priors: Sequence[float] = (3.0, 1.7, 1.0, 1.3),
     c: float = 0.1,
-    v: float = 0.04,
+    t: float = 0.04,
 ) -> d.BanditDrafter:
     """Return the automatic choice: prompt lookup where the text repeats, EAGLE-1's head elsewhere.
 
@@ -305,18 +306,18 @@ def automatic(
     """
     drafters = [d.PromptLookupDrafter(gamma, n, n) for gamma, n in zip(lookups, (3, 2, 1))]
     eagle_head = d.EagleDrafter.from_pretrained(target, 1, draft=head)
-    return d.BanditDrafter([*drafters, eagle_head], c, v, priors=priors, weight=8)
+    return d.BanditDrafter([*drafters, eagle_head], c, t, priors=priors, weight=8)
 
 
 def relays() -> dict[str, Method]:
     """Return the methods that combine drafters without a second model."""
-    ch15, ch15b = "notebooks/15_when_to_stop", "notebooks/15b_hide_drafting"
+    several = "notebooks/15c_several_drafters"
     return {
         "n-gram model over prompt lookup": Method(
             lambda pair, g: d.CascadeDrafter(
                 NgramModel(counts(pair.tokenizer)), d.PromptLookupDrafter(g), 2 * g
             ),
-            *("cascade", ch15b),
+            *("cascade", several),
         ),
         "EAGLE-1, then n-grams": Method(
             lambda pair, g: d.RelayDrafter(
@@ -325,11 +326,11 @@ def relays() -> dict[str, Method]:
                     (d.NgramDrafter(counts(pair.tokenizer), 2), 2),
                 ]
             ),
-            *("cascade", ch15b),
+            *("cascade", several),
             weights="eagle1",
         ),
         "a bandit over lookup and EAGLE-1": Method(
-            lambda pair, g: automatic(pair.target), *("cascade", ch15), weights="eagle1"
+            lambda pair, g: automatic(pair.target), *("cascade", several), weights="eagle1"
         ),
     }
 

@@ -55,6 +55,7 @@ NAMED: dict[str, tuple[str, ...] | str] = {
     " stops on the same texts.",
     "SmartSpec": "It sets the draft length by the load of a server, and here one text runs at a"
     " time: chapter 17 has the load.",
+    "BanditSpec": ("a bandit over lookup and EAGLE-1",),
     "shared noise": ("draft model, the target's noise",),
     "cascade drafting": (
         "cascade over prompt lookup",
@@ -81,8 +82,8 @@ NAMED: dict[str, tuple[str, ...] | str] = {
     "optimal multi-draft": "It is the bound on any rule for several drafts, found by a linear"
     " program: chapter 11 holds the rules against it.",
     "SpecTr": ("a tree drawn independently × k_seq(2)",),
-    "BASS": "It is about several texts in a batch, and here one text runs at a time: chapter 17"
-    " measures batches.",
+    "BASS": "It is about several texts in a batch, and here one text runs at a time: chapter 16b"
+    " has its loop.",
     "Falcon": "Its draft is not in the library, since DFlash and PARD draft a block too: chapter 12"
     " has them, and the catalogue says why.",
     "FR-Spec": "It is a smaller vocabulary for the draft, as EAGLE-3's row has one; it has no row of"

@@ -1,4 +1,4 @@
-"""Checks for the exercises on batches: their minimum, γ under load, schedules, masks of an automaton."""
+"""Checks for the exercises on batches and servers: rows, γ under load, schedules, masks of an automaton."""
 
 from collections.abc import Callable, Sequence
 
@@ -84,6 +84,124 @@ def check_minimum_tokens(fn: Callable[[float, int, int], float]) -> Outcome:
             Mistake(
                 lambda alpha, gamma, batch: tokens(alpha, gamma) / batch,
                 "each row is counted for itself; what shrinks is the probability that a position counts.",
+            ),
+        ],
+    )
+
+
+FED = [  # tokens in each row's cache, and the drafted tokens that each row is fed
+    ([10, 4], [3, 1]),
+    ([7, 7, 2], [0, 2, 2]),
+    ([5], [2]),
+    ([3, 20, 8], [4, 0, 1]),
+]
+
+
+def _positions(lengths: Sequence[int], drafts: Sequence[int], last: int = 1, at_end: bool = True):
+    widest = last + max(drafts)
+    rows = [
+        [length + i for i in range(last + count)]
+        for length, count in zip(lengths, drafts, strict=True)
+    ]
+    padding = [[0] * (widest - len(row)) for row in rows]
+    return [row + zeros if at_end else zeros + row for row, zeros in zip(rows, padding)]
+
+
+def check_positions(fn: Callable[[list[int], list[int]], list[list[int]]]) -> Outcome:
+    """Check fn(lengths, drafts) → positions of the tokens that each row is fed, padded with 0."""
+    return check(
+        fn,
+        _positions,
+        FED,
+        [
+            Mistake(
+                lambda lengths, drafts: _positions([max(lengths)] * len(lengths), drafts),
+                "those are the positions of the longest row: each row continues its own text.",
+            ),
+            Mistake(
+                lambda lengths, drafts: _positions(lengths, drafts, last=0),
+                "the last token of the text is fed too, before the drafted ones.",
+            ),
+            Mistake(
+                lambda lengths, drafts: _positions([n + 1 for n in lengths], drafts),
+                "positions begin at 0: a cache of n tokens holds positions 0 to n − 1.",
+            ),
+            Mistake(
+                lambda lengths, drafts: _positions(lengths, drafts, at_end=False),
+                "pad at the end, so that the first column holds every row's last token.",
+            ),
+        ],
+    )
+
+
+LOADS = [
+    (2.0, 100, 1.0, 0.03),
+    (2.0, 100, 3.36, 0.04),
+    (0.5, 400, 2.0, 0.02),
+    (10.0, 40, 1.5, 0.05),
+]
+
+
+def check_running(fn: Callable[[float, int, float, float], float]) -> Outcome:
+    """Check fn(rate, tokens, per_round, seconds) → requests that run at a time."""
+    return check(
+        fn,
+        lambda rate, tokens, per_round, seconds: rate * tokens / per_round * seconds,
+        LOADS,
+        [
+            Mistake(
+                lambda rate, tokens, per_round, seconds: rate * tokens * seconds,
+                "that is plain decoding: with drafts a round emits per_round tokens.",
+            ),
+            Mistake(
+                lambda rate, tokens, per_round, seconds: rate * tokens / per_round,
+                "tokens ÷ per_round is a number of rounds; each of them takes some seconds.",
+            ),
+            Mistake(
+                lambda rate, tokens, per_round, seconds: rate * tokens / seconds / per_round,
+                "multiply the rounds by their seconds.",
+            ),
+        ],
+    )
+
+
+SWITCHES = [  # α, batches, and the seconds of plain passes and of rounds with γ = 1
+    (0.7, [1, 8, 64], [10.0, 10.5, 14.0], [12.0, 13.0, 26.0]),
+    (0.4, [1, 4, 16], [10.0, 11.0, 12.0], [15.0, 15.0, 18.0]),
+    (0.9, [1, 2], [1.0, 1.0], [1.0, 1.2]),
+    (0.5, [1, 8, 32, 128], [5.0, 5.0, 6.0, 12.0], [6.0, 7.0, 8.5, 20.0]),
+]
+
+
+def _switch_off(alpha: float, batches, plain, drafted, bonus: float = 1.0) -> int:
+    rows = zip(batches, plain, drafted, strict=True)
+    return next((b for b, one, two in rows if (bonus + alpha) / two < 1 / one), 0)
+
+
+def check_switch_off(fn: Callable[..., int]) -> Outcome:
+    """Check fn(alpha, batches, plain, drafted) → first batch at which drafting loses; 0: none."""
+    return check(
+        fn,
+        _switch_off,
+        SWITCHES,
+        [
+            Mistake(
+                lambda alpha, batches, plain, drafted: _switch_off(
+                    alpha, batches, plain, drafted, bonus=0.0
+                ),
+                "a round emits 1 + α tokens: the target's own token is missing.",
+            ),
+            Mistake(
+                lambda alpha, batches, plain, drafted: _switch_off(0.0, batches, plain, drafted),
+                "a round takes longer, but emits more: compare tokens per second.",
+            ),
+            Mistake(
+                lambda alpha, batches, plain, drafted: (
+                    batches.index(_switch_off(alpha, batches, plain, drafted))
+                    if _switch_off(alpha, batches, plain, drafted)
+                    else 0
+                ),
+                "return the batch, not its number in the list.",
             ),
         ],
     )

@@ -1,4 +1,4 @@
-"""Checks for the exercises on when to stop drafting."""
+"""Checks for the exercises on when to stop drafting, on hidden drafts and on several drafters."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,6 +41,116 @@ def check_length(fn: Callable[[list[float], float], int]) -> Outcome:
                     (i + 1 for i, value in enumerate(q) if value <= threshold), len(q)
                 ),
                 "a token exactly at the threshold is sure enough: stop below it.",
+            ),
+        ],
+    )
+
+
+RISKS = [
+    ([0.9, 0.9, 0.9, 0.9, 0.9], 0.3),
+    ([0.8, 0.95, 0.6, 0.9], 0.3),
+    ([0.6, 0.9], 0.3),
+    ([0.99, 0.99, 0.99], 0.3),
+    ([0.9, 0.7, 0.9, 0.9, 0.5], 0.5),
+]
+
+
+def _risk_length(chances: Sequence[float], risk: float, after: int = 1) -> int:
+    alive = np.cumprod(chances)
+    at = next((i for i, chance in enumerate(alive) if 1 - chance > risk), None)
+    return len(chances) if at is None else at + after
+
+
+def check_risk_length(fn: Callable[[list[float], float], int]) -> Outcome:
+    """Check fn(chances, risk) → number of drafted tokens."""
+    return check(
+        fn,
+        _risk_length,
+        RISKS,
+        [
+            Mistake(
+                lambda chances, risk: _risk_length(chances, risk, after=0),
+                "that drops the last token after looking at it, which changes the distribution:"
+                " stop after it, never before.",
+            ),
+            Mistake(
+                lambda chances, risk: _length(chances, 1 - risk),
+                "that looks at one token at a time: all tokens so far are accepted with the product"
+                " of their chances.",
+            ),
+            Mistake(
+                lambda chances, risk: next(
+                    (
+                        i + 1
+                        for i in range(len(chances))
+                        if sum(1 - a for a in chances[: i + 1]) > risk
+                    ),
+                    len(chances),
+                ),
+                "probabilities of rejection do not add up: multiply the chances of acceptance.",
+            ),
+        ],
+    )
+
+
+GUESSES = [
+    ([1, 2, 3], [1, 2, 9, 4]),
+    ([5, 6], [6, 5, 5]),
+    ([1, 2], [1, 2, 3]),
+    ([7, 8, 9, 7], [7, 8, 9, 7, 1]),
+    ([4, 1, 2, 3], [4, 5, 2, 3, 0]),
+]
+
+
+def _agreement(guess: Sequence[int], text: Sequence[int]) -> int:
+    pairs = enumerate(zip(guess, text))
+    return next((i for i, (a, b) in pairs if a != b), len(guess))
+
+
+def check_score(fn: Callable[[list[int], list[int]], int]) -> Outcome:
+    """Check fn(guess, text) → tokens that a round with this draft would have emitted."""
+    return check(
+        fn,
+        lambda guess, text: _agreement(guess, text) + 1,
+        GUESSES,
+        [
+            Mistake(
+                _agreement,
+                "those are the accepted tokens; the target adds one of its own in every round.",
+            ),
+            Mistake(
+                lambda guess, text: len(guess) + 1,
+                "that counts the whole draft as accepted: it ends at the first other token.",
+            ),
+            Mistake(
+                lambda guess, text: sum(a == b for a, b in zip(guess, text)) + 1,
+                "a token after the first rejected one is not emitted, even if it agrees.",
+            ),
+        ],
+    )
+
+
+LAYERS = [(0.3, 6, 2.0, 1.2), (0.1, 4, 1.5, 1.5), (0.5, 8, 3.0, 1.1), (0.2, 5, 1.2, 1.6)]
+
+
+def check_cascade_gain(fn: Callable[[float, int, float, float], float]) -> Outcome:
+    """Check fn(c, gamma, tau, v) → speedup of a target's round whose draft comes from a cascade."""
+    return check(
+        fn,
+        lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma * v / tau),
+        LAYERS,
+        [
+            Mistake(
+                lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma / tau),
+                "an inner round verifies several tokens: it costs v passes of the middle model.",
+            ),
+            Mistake(
+                lambda c, gamma, tau, v: tau / v,
+                "only the draft gets faster by τ ÷ v; the target's pass takes as long as before.",
+            ),
+            Mistake(
+                lambda c, gamma, tau, v: (1 + c * gamma * v / tau) / (1 + c * gamma),
+                "that is the new time divided by the old one: exchange them.",
             ),
         ],
     )

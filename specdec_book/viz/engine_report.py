@@ -6,9 +6,18 @@ from specdec_book.recordings import Recording
 from specdec_book.viz.tables import table
 from specdec_lite import theory
 
-NAMES = {"ours": "this library", "llama.cpp": "node-llama-cpp"}
+NAMES = {"ours": "this library", "llama.cpp": "node-llama-cpp", "vllm": "vLLM"}
 """Engines by the names in the recordings. What ran llama.cpp's models was node-llama-cpp with its own
 JavaScript predictors, not `llama-server`."""
+METHODS = {
+    "draft_model": "draft model",
+    "lookup": "prompt lookup",
+    "suffix": "suffix decoding",
+    "eagle": "EAGLE-1",
+    "eagle3": "EAGLE-3",
+    "eagle, every token": "EAGLE-1 over the target's whole vocabulary",
+}
+"""Methods by the names in the recordings."""
 
 WITHOUT_HEADS = ("draft_model", "lookup", "suffix")
 """Methods that draft without a head on the target."""
@@ -46,7 +55,8 @@ def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdow
             cells = [cell(row, batch) for batch in batches]
             rates = [number(row.get(name)) for name in ("tau", "alpha")]
             same = f"{row['texts'] - len(row['differences'])} of {row['texts']}"
-            rows.append([NAMES.get(engine, engine), method, *cells, *rates, same])
+            names = [NAMES.get(engine, engine), METHODS.get(method, method)]
+            rows.append([*names, *cells, *rates, same])
     heads = ["engine", "method", *(f"batch {batch}" for batch in batches), "τ", "α"]
     heads += ["texts equal to this library's"]
     states = [state for part in data["state"].values() for state in part.values()]
@@ -55,7 +65,8 @@ def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdow
     noun = "core" if cores == 1 else "cores"
     caption = (
         f"{TARGETS[model]}, greedy, float32, one thread{FORMATS[model]}, {data['prompts']} prompts"
-        " per turn or as many as the batch has rows. Tokens per second of processor time; × is over"
+        f" per turn or as many as the batch has rows, {data['new_tokens']} new tokens each. Tokens"
+        " per second of processor time, the prefill included; × is over"
         " plain decoding of the same engine, with the 95 % interval over"
         f" {data['turns']} paired turns. {fastest(engines, batches[0])}. The load average"
         f" was at most {busiest:.1f} on {cores} {noun}"
@@ -72,7 +83,7 @@ def fastest(engines: dict, batch: str) -> str:
     }
     engine, method = max(speeds, key=lambda key: speeds[key])
     name = NAMES.get(engine, engine)
-    what = "a plain one" if method == "plain" else f"{method} in {name}"
+    what = "a plain one" if method == "plain" else f"{METHODS.get(method, method)} in {name}"
     where = f" ({name}, {speeds[engine, method]:.0f} tokens/s)" if method == "plain" else ""
     return f"**The fastest row at batch {batch} is {what}{where}**"
 
@@ -98,7 +109,7 @@ def number(value: float | None) -> str:
 def switches(data: dict, fold: str = "") -> Markdown:
     """Return the settings with which each engine ran."""
     rows = [
-        [NAMES.get(engine, engine), method, f"`{text}`"]
+        [NAMES.get(engine, engine), METHODS.get(method, method), f"`{text}`"]
         for engine, methods in data["switches"].items()
         for method, text in methods.items()
     ]
@@ -116,8 +127,8 @@ def refusals(data: dict) -> Markdown:
     for engine, methods in data["engines"]["pair"].items():
         for method, row in methods.items():
             for batch, message in row["refused"].items():
-                name = NAMES.get(engine, engine)
-                rows.append([f"{name}, {method}, batch {batch}", message])
+                name = f"{NAMES.get(engine, engine)}, {METHODS.get(method, method)}"
+                rows.append([f"{name}, batch {batch}", message])
     rows = [[name, f"``{' '.join(message.split())}``"] for name, message in rows]
     return table(["refused", "message"], rows)
 
@@ -125,7 +136,7 @@ def refusals(data: dict) -> Markdown:
 def positions(engines: dict) -> Markdown:
     """Return the acceptance rate of the exported heads at each position, over all drafts."""
     rows = [
-        [NAMES.get(engine, engine), method, *map(number, row["rates"]), number(row["tau"])]
+        [NAMES.get(engine, engine), METHODS[method], *map(number, row["rates"]), number(row["tau"])]
         for engine, methods in engines.items()
         for method, row in methods.items()
         if row.get("rates") and method not in WITHOUT_HEADS

@@ -116,7 +116,7 @@ def batch_is_broken(evidence: Evidence) -> Fault | None:
         " positions of other rows",
         f"target as its own draft: {evidence.parity:.2f} accepted alone, {evidence.in_batch:.2f} in a batch"
         " of three lengths",
-        "notebooks/17_serving",
+        "notebooks/16b_batches",
     )
 
 

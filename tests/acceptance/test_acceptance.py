@@ -280,7 +280,7 @@ def one_uniform_for_all_tests(proposal, target_probs, rng):
     return speculative_sampling(proposal, target_probs, Stale())
 
 
-def test_a_draw_from_p_after_a_rejection_emits_what_chapter_15_says():
+def test_a_draw_from_p_after_a_rejection_emits_what_chapter_15c_says():
     """min(p, q) plus the rejected share of p, as Spec-RL decodes."""
     rows = lambda row: lambda text: row
     blocks = block_distribution(rows(P), rows(Q), broken.recovered_from_p, 1)

@@ -37,6 +37,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 BLOCKS = {
     "specdec_lite": {"TokenTree", "sampling", "theory", "CausalLM"},
     "specdec_lite.tree": {"TokenTree"},
+    "specdec_lite.engine.ragged": {"row_caches", "score_rows"},
     "torch": None,
     "torch.nn": None,
     "torch.nn.functional": None,
@@ -45,6 +46,7 @@ BLOCKS = {
 """Modules that a loop may import, and which of their names (None: all). No drafter, no session."""
 LONGEST = 45
 """Lines of one loop's function."""
+SECONDS = lambda rows, drafted: 1 + 0.03 * drafted
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ LOOPS |= {
         (("temperature", 1.0), ("seed", 5)),
     ),
     "bandit": Loop(
-        "15_when_to_stop",
+        "15c_several_drafters",
         "bandit",
         lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 0.2, 0.04),
         lambda: d.BanditDrafter(
@@ -215,7 +217,7 @@ LOOPS |= {
         lambda: d.ModelDrafter(pair().draft, 4),
     ),
     "cascade": Loop(
-        "15b_hide_drafting",
+        "15c_several_drafters",
         "cascade",
         lambda loop, ids: loop(
             pair().target,
@@ -455,30 +457,35 @@ def test_pearl_written_from_its_page_decodes_in_the_time_of_its_schedule(tmp_pat
         assert len(rounds) == clock.pearl(clock.Record(ranks, 0.2, lambda k: 1.0), 4).rounds
 
 
-def test_a_schedule_written_from_its_page_equals_the_scheduled_batch(tmp_path: Path):
-    function = load("17b_verify_what_survives", "scheduled", tmp_path)
-    seconds, prompts = lambda rows, drafted: 1 + 0.03 * drafted, encoded()
-    ours: list[list] = [[] for _ in prompts]
-    adjust = sampling.Sampling(1.0)
-    models = pair().target, pair().draft
-    for row, drafted, emitted in function(*models, prompts, COUNT, 6, seconds, adjust, range(6)):
-        ours[row].append((drafted, emitted))
+BATCHED = {
+    "16b_batches": ("batched", (), None),
+    "17b_verify_what_survives": ("scheduled", (SECONDS,), FirstDrop(SECONDS, Confidence(0))),
+}
+"""Page → its loop of a batch, what this is given besides, and the library's schedule."""
+
+
+@pytest.mark.parametrize("page", BATCHED)
+def test_a_batch_written_from_its_page_equals_the_library(page: str, tmp_path: Path):
+    name, more, schedule = BATCHED[page]
+    function, prompts, models = load(page, name, tmp_path), encoded(), (pair().target, pair().draft)
+    rounds: list[list] = [[] for _ in prompts]
+    rest = sampling.Sampling(1.0), range(6)
+    for row, drafted, emitted in function(*models, prompts, COUNT, 6, *more, *rest):
+        rounds[row].append((drafted, emitted))
+    drafter = d.ModelDrafter(pair().draft, 6)
     outs = generate_batch(
-        pair().target,
-        prompts,
-        d.ModelDrafter(pair().draft, 6),
-        COUNT,
-        1.0,
-        seeds=range(6),
-        schedule=FirstDrop(seconds, Confidence(0)),
+        pair().target, prompts, drafter, COUNT, 1.0, seeds=range(6), schedule=schedule
     )
-    steps = [[(s.tree.tokens.tolist(), list(s.tokens)) for s in out.steps] for out in outs]
-    assert ours == steps
+    assert rounds == [[(s.tree.tokens.tolist(), list(s.tokens)) for s in out.steps] for out in outs]
 
 
-@pytest.mark.parametrize("method", LOOPS)
-def test_a_loop_fits_on_a_screen(method: str):
-    source = written(LOOPS[method].page, LOOPS[method].name)
+SHOWN = {(loop.page, loop.name) for loop in LOOPS.values()}
+SHOWN |= {(page, name) for page, (name, *_) in BATCHED.items()}
+
+
+@pytest.mark.parametrize("page, name", sorted(SHOWN))
+def test_a_loop_fits_on_a_screen(page: str, name: str):
+    source = written(page, name)
     for node in ast.parse(source).body:
         assert not hasattr(node, "name") or node.end_lineno - node.lineno < LONGEST, node.name
 

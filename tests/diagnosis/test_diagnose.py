@@ -201,7 +201,7 @@ def test_a_target_that_does_not_accept_its_own_drafts_is_named_first():
 def test_a_target_whose_rows_share_their_positions_is_named():
     target = OnePlaceForAllRows(shipped().target)
     found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
-    assert named(found)[0] == "batch" and "17_serving" in found.faults[0].page
+    assert named(found)[0] == "batch" and "16b_batches" in found.faults[0].page
     assert found.same_text == 1, "alone nothing shows"
 
 

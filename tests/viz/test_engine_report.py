@@ -27,6 +27,7 @@ HEAD = {"rates": [0.5, 0.25, 0.125], "tau": 1.875}
 DATA = {
     "batches": [1, 4],
     "turns": 3,
+    "new_tokens": 24,
     "prompts": 8,
     "state": {"ours pair": {"start": {"load_average": [7.6, 1, 1], "pins": [0, 1]}}},
     "refused": {"vllm pair suffix": "ImportError: no"},
@@ -42,13 +43,13 @@ def recording(data):
 def test_the_tables_contain_the_recorded_numbers():
     speeds, settings, refused = (table.data for table in report(recording(DATA)))
     assert (
-        "| vllm | draft_model | 1.50× [1.40, 1.70], 135 tokens/s | refused | 2.50 | 0.75 |"
+        "| vLLM | draft model | 1.50× [1.40, 1.70], 135 tokens/s | refused | 2.50 | 0.75 |"
         in speeds
     )
-    assert "The fastest row at batch 1 is draft_model in vllm" in speeds
-    assert "| vllm | plain | 90 tokens/s | 200 tokens/s |" in speeds
+    assert "The fastest row at batch 1 is draft model in vLLM" in speeds
+    assert "| vLLM | plain | 90 tokens/s | 200 tokens/s |" in speeds
     assert "load average was at most 7.6 on 2 cores" in speeds and "a command" in speeds
-    assert "| vllm | draft_model | `LLM(…)` |" in settings
+    assert "| vLLM | draft model | `LLM(…)` |" in settings
     assert "``ImportError: no``" in refused and "batch 4 | ``ValueError: one at a time``" in refused
 
 
@@ -71,10 +72,12 @@ def test_heads_and_loads_are_shown_if_measured():
     smollm2, heads, load = (table.data for table in report(recording(data))[3:])
     assert (
         "SmolLM2, greedy" in smollm2
-        and "| this library | eagle | 1.50× [1.40, 1.70], 135 tokens/s |" in smollm2
+        and "| this library | EAGLE-1 | 1.50× [1.40, 1.70], 135 tokens/s |" in smollm2
     )
-    assert "| this library | eagle | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
-    assert "suffix" not in heads  # it is no head, and has other positions
+    assert (
+        "| this library | EAGLE-1 | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
+    )
+    assert "suffix decoding" not in heads  # it is no head, and has other positions
     assert "a round costs 1.50, 2.00 plain steps" in load
     assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
 
