@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "results" / "README.md"
 ACCESSORS = {
     r"\bNextWord\b": "next-words",
-    r"recordings import models|recordings\.models|[( ]models\.(passes|drafting|source)\(": "book-models",
+    r"recordings import models|recordings\.models|[( ]models\.(passes|source)\(": "book-models",
     r"\.speeds\(\)": "speed",
     r"\bRace\.load\(": "race",
     r"\b(Round|Stepper)\.load\(": "rounds",

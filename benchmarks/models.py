@@ -2,9 +2,9 @@
 
     python -m benchmarks run book-models         # a quarter of an hour
 
-Every page reads these numbers from `specdec_book.recordings.models`. They are T(k) of the shipped target
-and of SmolLM2 in float32 and bfloat16, and this machine's bandwidth. For the pair they also include α, τ,
-c and the speedup at every draft length, from paired turns (`speed`).
+The numbers are T(k) of the shipped target and of SmolLM2 in float32 and bfloat16, which chapters read
+with `specdec_book.recordings.models`, and this machine's bandwidth. For the pair they include α, τ, c
+and the speedup at every draft length, from paired turns (`speed`).
 """
 
 import argparse

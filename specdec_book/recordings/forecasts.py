@@ -157,16 +157,6 @@ def all_forecasts() -> list[Forecast]:
     return stated_costs() + [each for name in named for each in transferred_costs(name)]
 
 
-def measured_speedups() -> list[tuple[str, int | None, float]]:
-    """Return (source, batch, speedup) of every measurement, those without a forecast included."""
-    medusa = [(each.source, each.batch, each.measured) for each in stated_costs()]
-    found = []
-    for name, source in recordings.published("gpu_speedups")["entries"].items():
-        rows = records(name) if "columns" in source else [source]
-        found += [(name, row["batch"], row["speedup"]) for row in rows if "speedup" in row]
-    return medusa + found
-
-
 def within(forecasts: list[Forecast], error: float) -> int:
     """Return how many forecasts miss by at most this much."""
     return sum(abs(forecast.error) <= error for forecast in forecasts)

@@ -18,7 +18,6 @@ from specdec_lite.theory.speedup import (
     guaranteed_improvement,
     operations_factor,
     optimal_gamma,
-    reuse_improvement,
     walltime_improvement,
 )
 from specdec_lite.theory.starts import round_starts, starts_in_text
@@ -47,7 +46,6 @@ __all__ = [
     "optimal_gamma",
     "rejection_sampling_acceptance_rate",
     "residual",
-    "reuse_improvement",
     "round_starts",
     "sample_and_match_acceptance_rate",
     "starts_in_text",

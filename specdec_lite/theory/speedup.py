@@ -83,34 +83,6 @@ def break_even_tokens(
     return plain((verify + gamma * c + overhead) / (1 + plain_overhead))
 
 
-def reuse_improvement(
-    tokens: ArrayLike,
-    gamma: ArrayLike,
-    c: ArrayLike,
-    shared: ArrayLike,
-    verify: ArrayLike = 1.0,
-    overhead: ArrayLike = 0.0,
-) -> float | np.ndarray:
-    """Return the speedup of a draft that is the target's first layers and passes its states on.
-
-    The formula is tokens / (v + γc − s(v − 1) + overhead), in units of T(1), with v = verify and
-    s = shared. Verification runs the first layers for one row, that of the last drafted token,
-    instead of γ + 1 rows; it runs the other layers for all rows. If γ + 1 rows cost as much as one
-    (v = 1) nothing is saved; if each row costs as much as the first (v = γ + 1), γs of γc is saved.
-
-    Args:
-        tokens: as for `corrected_improvement`.
-        gamma: as for `corrected_improvement`.
-        c: as for `corrected_improvement`.
-        shared: the first layers' share of a pass, without the head, in [0, 1].
-        verify: as for `corrected_improvement`, of a whole pass.
-        overhead: as for `corrected_improvement`.
-    """
-    shared = within("shared", shared, 0, 1)
-    saved = shared * (array("verify", verify) - 1)
-    return corrected_improvement(tokens, gamma, c, verify - saved, overhead)
-
-
 def guaranteed_improvement(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
     """Return the speedup that the best γ reaches at least: (1 + α)/(1 + c) if α > c, else 1.
 

@@ -55,27 +55,12 @@ def test_pages_quote_the_recorded_numbers(recording):
             read / recording["profile"]["bandwidth"] / quote.seconds[1]
         )
         assert quote.growth(1) == 1
-    for row in recording["drafting"]:
-        quote = quoted.drafting(row["domain"], row["temperature"])
-        assert set(quote.speedup) == {1, 2} and quote.best in quote.speedup
-        for gamma, entry in row["gammas"].items():
-            assert quote.alpha[int(gamma)] == entry["alpha"]["value"]
-            assert quote.c[int(gamma)] == entry["c"]
-
-
-def test_the_best_gamma_has_no_flag(recording):
-    row = recording["drafting"][0]
-    row["gammas"]["1"]["speedup"]["value"], row["gammas"]["1"]["flags"] = 9.0, ["above its ceiling"]
-    row["gammas"]["2"]["speedup"]["value"], row["gammas"]["2"]["flags"] = 2.0, []
-    recordings.find("book-models").write_text(json.dumps(recording), encoding="utf-8")
-    assert quoted.drafting(row["domain"], row["temperature"]).best == 2
+    assert all(set(row["gammas"]) == {"1", "2"} for row in recording["drafting"])
 
 
 def test_an_error_lists_the_recorded_settings(recording):
     with pytest.raises(ValueError, match="smollm2 float32"):
         quoted.passes("smollm2", "float16")
-    with pytest.raises(ValueError, match="code at T=0"):
-        quoted.drafting("prose", 0.5)
 
 
 @pytest.mark.parametrize("wrong", [["--turns", "1"], ["--prompts", "1"], ["--new-tokens", "3"]])

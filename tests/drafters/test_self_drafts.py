@@ -10,7 +10,7 @@ from models_zoo import PROMPT, native, shipped
 from registry import exit_head, lookahead
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
-from specdec_lite import CausalLM, generate, stream, theory
+from specdec_lite import CausalLM, generate, stream
 from specdec_lite.drafters import (
     CascadeDrafter,
     EarlyExitDrafter,
@@ -189,19 +189,6 @@ def test_shipped_weights_belong_to_the_shipped_target():
     for kind in (EarlyExitDrafter, PassDrafter):
         out = generate(target, ids, kind.from_pretrained(target), 16)
         assert torch.equal(out.tokens, text) and out.stats.draft_passes > 0
-
-
-def test_reuse_saves_rows_and_not_weight_reads():
-    tokens = theory.expected_tokens(0.6, 4)
-    plain = theory.corrected_improvement(tokens, 4, 0.3, 5.0)
-    assert theory.reuse_improvement(tokens, 4, 0.3, 0.25) == pytest.approx(
-        theory.corrected_improvement(tokens, 4, 0.3)
-    ), "one row costs what five cost: nothing comes back"
-    assert tokens / theory.reuse_improvement(tokens, 4, 0.3, 0.25, 5.0) == pytest.approx(
-        tokens / plain - 4 * 0.25
-    ), "every row has its price: γs comes back"
-    with pytest.raises(ValueError, match="shared"):
-        theory.reuse_improvement(2.0, 4, 0.3, 1.5)
 
 
 def test_the_greedy_search_skips_the_least_useful_sublayers():

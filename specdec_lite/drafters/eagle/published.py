@@ -25,8 +25,6 @@ from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.checkpoints import read_weights
 from specdec_lite.loading.model_config import config_in, read_config
 
-COPIES = ("embed_tokens.weight", "lm_head.weight")
-"""Parts that many heads store although they are the target's own."""
 AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 """Names of the file in which Medusa's authors, and engines after them, store all heads."""
 AUTHORS_EAGLE = "pytorch_model.bin"
