@@ -13,13 +13,13 @@ EXPERIMENTS = {
     "rule-drift": "rule_drift:RuleDrift",
     "block-verification-gain": "block_gain:BlockGain",
     "scoreboard-counts": "scoreboard_counts:ScoreboardCounts",
-    "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCountsSmolLM2",
+    "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCounts",
     "scoreboard-clocks": "scoreboard_clocks:ScoreboardClocks",
-    "scoreboard-clocks-smollm2": "scoreboard_clocks:ScoreboardClocksSmolLM2",
+    "scoreboard-clocks-smollm2": "scoreboard_clocks:ScoreboardClocks",
     "formats-smollm2": "formats_smollm2:FormatsSmolLM2",
     "batch-speed": "serving:BatchSpeed",
     "cascade-speed": "stages:CascadeSpeed",
-    "self-draft-speed": "self_drafts:SelfDraftSpeed",
+    "self-draft-speed": "self_drafts:SelfDrafts",
     "sparse-cache-speed": "self_drafts:SparseCacheSpeed",
     "proposal-times": "drafting:ProposalTimes",
     "version-speed": "versions:VersionSpeed",
@@ -28,10 +28,10 @@ EXPERIMENTS = {
     "live-page": "live:LivePage",
     "live-smollm2": "live:LiveSmolLM2",
     "page-sizes": "page_sizes:PageSizes",
-    "early-exit-acceptance": "self_drafts:EarlyExitAcceptance",
+    "early-exit-acceptance": "self_drafts:SelfDrafts",
     "layer-skip-search": "self_drafts:LayerSkipSearch",
-    "quantized-draft-acceptance": "self_drafts:QuantizedDraftAcceptance",
-    "look-ahead-acceptance": "self_drafts:LookAheadAcceptance",
+    "quantized-draft-acceptance": "self_drafts:SelfDrafts",
+    "look-ahead-acceptance": "self_drafts:SelfDrafts",
     "first-token-acceptance": "openings:FirstTokenAcceptance",
     "model-free-tokens": "lookup:ModelFreeTokens",
     "jacobi-and-stopping": "stopping:JacobiAndStopping",
@@ -59,4 +59,4 @@ EXPERIMENTS = {
 def find(name: str) -> type[Experiment]:
     """Return the class of an experiment."""
     module, _, kind = EXPERIMENTS[name].partition(":")
-    return getattr(import_module(f"benchmarks.{module}"), kind)
+    return getattr(import_module(f"benchmarks.{module}"), kind).variant(name)

@@ -42,6 +42,7 @@ class Experiment:
         threads: Threads of PyTorch, unless the user sets OMP_NUM_THREADS; None for PyTorch's own
             choice. The shipped pair gains nothing from a second thread.
         timed: Whether it measures times, so that the load of the machine matters.
+        variants: {name of another experiment: the attributes in which it differs from this one}.
         options: Options of this run.
         rows: Results of the finished parts, by part.
         path: File of the recording.
@@ -56,6 +57,14 @@ class Experiment:
     unrelated: ClassVar[Sequence[str]] = ()
     threads: ClassVar[int | None] = None
     timed: ClassVar[bool] = True
+    variants: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @classmethod
+    def variant(cls, name: str) -> "type[Experiment]":
+        """Return the class of the experiment of this name: this one, or one of its variants."""
+        if name not in cls.variants:
+            return cls
+        return type(cls.__name__, (cls,), {"name": name} | cls.variants[name])
 
     def __init__(self, options: argparse.Namespace):
         self.options = options

@@ -64,6 +64,18 @@ class ScoreboardClocks(Experiment):
         *"--turns 2 --rounds 2 --check-share 0.1 --check-tokens 8 --dtypes float32".split(),
     )
     model = "pair"
+    variants = {
+        "scoreboard-clocks-smollm2": {
+            "time": "7 minutes, quiet",
+            "quick": (
+                "--rows",
+                "prompt lookup",
+                *"--turns 2 --rounds 2 --check-share 0.1 --check-tokens 4 --dtypes bfloat16".split(),
+                *"--temperatures 0".split(),
+            ),
+            "model": "smollm2",
+        }
+    }
 
     @classmethod
     def add_options(cls, parser):
@@ -299,17 +311,3 @@ class ScoreboardClocks(Experiment):
 def rounded(seconds: list[float]) -> list[float]:
     """Return seconds with four digits, because further digits are noise."""
     return [float(f"{each:.4g}") for each in seconds]
-
-
-class ScoreboardClocksSmolLM2(ScoreboardClocks):
-    """The same for SmolLM2."""
-
-    name = "scoreboard-clocks-smollm2"
-    time = "7 minutes, quiet"
-    quick = (
-        "--rows",
-        "prompt lookup",
-        *"--turns 2 --rounds 2 --check-share 0.1 --check-tokens 4 --dtypes bfloat16".split(),
-        *"--temperatures 0".split(),
-    )
-    model = "smollm2"

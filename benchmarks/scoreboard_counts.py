@@ -201,6 +201,14 @@ class ScoreboardCounts(Experiment):
     unrelated = ("prompts", "kinds", "temperatures", "share")
     model = "pair"
     dtype = "float32"
+    variants = {
+        "scoreboard-counts-smollm2": {
+            "time": "8 hours, not timed",
+            "quick": ("--rows", "prompt lookup", *"--prompts 4 --new-tokens 4 --kinds json".split()),
+            "model": "smollm2",
+            "dtype": "bfloat16",
+        }
+    }
 
     @classmethod
     def add_options(cls, parser):
@@ -215,7 +223,7 @@ class ScoreboardCounts(Experiment):
         parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
         parser.add_argument("--new-tokens", type=int, default=128)
         add_rows(parser)
-        parser.add_argument("--again", nargs="+", default=[], help="rows to count again")
+        parser.add_argument("--again", nargs="+", default=[], help="count these rows again")
         parser.add_argument(
             "--share", metavar="K/N", help="count share K of N; a run without it joins the shares"
         )
@@ -234,8 +242,8 @@ class ScoreboardCounts(Experiment):
     def methods(self) -> dict[str, Method]:
         """The rows to count."""
         available = available_rows(self.model, self.options.method)
-        choose(available, self.options.again)
-        return choose(available, self.options.rows or [*available])
+        again = choose(available, self.options.again)
+        return choose(available, self.options.rows or [*again] or [*available])
 
     def check(self):
         options = self.options
@@ -408,13 +416,3 @@ def recorded_cells(experiment: str, path: Path, identity: dict) -> dict[Cell, di
     if any(data[name] != value for name, value in identity.items()):
         return {}
     return {(row["kind"], row["temperature"]): row["methods"] for row in data["cells"]}
-
-
-class ScoreboardCountsSmolLM2(ScoreboardCounts):
-    """The same for SmolLM2."""
-
-    name = "scoreboard-counts-smollm2"
-    time = "8 hours, not timed"
-    quick = ("--rows", "prompt lookup", *"--prompts 4 --new-tokens 4 --kinds json".split())
-    model = "smollm2"
-    dtype = "bfloat16"

@@ -11,11 +11,14 @@
 optuna`.
 """
 
+import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -46,6 +49,7 @@ from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Session, speculate
 from specdec_lite.texts.corpus import evaluation_prompts, held_out_text
+from specdec_lite.texts.smollm2_tasks import chat
 from specdec_lite.training.own_text import continue_prompts
 from specdec_lite.training.skip_acceptance import SkipAcceptance
 
@@ -70,18 +74,10 @@ def load_target(name: str) -> tuple[CausalLM, object]:
     return load_smollm2("cpu", "float32")
 
 
-def chat(tokenizer, request: str) -> list[int]:
-    """Return the token ids of a chat with one request."""
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": request}], add_generation_prompt=True, tokenize=False
-    )
-    return tokenizer.encode(text, add_special_tokens=False)
-
-
 def prompts(name: str, tokenizer, count: int = 8) -> list[list[int]]:
     """Return held-out prompts: of the pair's three domains in turn, or questions to SmolLM2."""
     if name == "smollm2":
-        return [chat(tokenizer, text) for text in QUESTIONS[:count]]
+        return [[*chat(tokenizer, text)] for text in QUESTIONS[:count]]
     domains = evaluation_prompts().values()
     texts = [items[i]["text"] for i in range(count) for items in domains]
     return [tokenizer.encode(text)[:96] for text in texts[:count]]
@@ -663,16 +659,70 @@ def rate_of_rounds(rows: list) -> float:
 # The experiments ----------------------------------------------------------------------------------
 
 
-class OfTargets(Experiment):
-    """An experiment whose parts are the targets."""
+TIMING = {
+    "--gamma": {"type": int, "default": 3},
+    "--temperature": {"type": float, "default": 0.0},
+    "--windows": {"type": int, "nargs": "+", "default": [64, 256, 1024]},
+    "--repeats": {"type": int, "default": 15, "help": "repetitions of passes timed alone"},
+    "--turns": {"type": int, "default": 24},
+}
+"""Options of the experiments with times."""
 
+
+class SelfDrafts(Experiment):
+    """A measurement of each target, which is a part; the variants are the measurements.
+
+    Attributes:
+        measure: Function from the name of a target and the options to its row.
+        texts, new: Default number of texts, and of tokens per text.
+        more: Further options, as `add_argument` takes them.
+    """
+
+    measure: ClassVar[Callable[[str, argparse.Namespace], dict]]
     texts, new = 8, 64
+    more: ClassVar[dict[str, dict]] = {}
+    variants = {
+        "early-exit-acceptance": {
+            "measure": staticmethod(exits),
+            "what": "early exits: acceptance and saturation by depth",
+            "time": "4 minutes",
+            "quick": "--texts 1 --new 4".split(),
+            "more": {"--adapters": {"type": Path, "default": Path(".work/early_exit")}},
+        },
+        "quantized-draft-acceptance": {
+            "measure": staticmethod(bits),
+            "what": "quantized copies of the target: acceptance by bits",
+            "time": "3 minutes",
+            "quick": "--texts 1 --new 4".split(),
+            "texts": 4,
+            "new": 48,
+        },
+        "look-ahead-acceptance": {
+            "measure": staticmethod(ahead),
+            "what": "look-ahead rows and heads: acceptance by position",
+            "time": "5 minutes",
+            "quick": "--texts 6 --new 16".split(),
+        },
+        "self-draft-speed": {
+            "measure": staticmethod(speed),
+            "what": "drafts from the target itself against plain decoding",
+            "time": "20 minutes, quiet",
+            "quick": (
+                "--targets pair --texts 2 --new 6 --turns 4 --minutes 0.1 --repeats 2".split()
+            ),
+            "unrelated": ("minutes",),
+            "more": TIMING
+            | {"--minutes": {"type": float, "default": 8.0, "help": "time of the turns per target"}},
+        },
+    }
 
     @classmethod
     def add_options(cls, parser):
         parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
         parser.add_argument("--texts", type=int, default=cls.texts)
         parser.add_argument("--new", type=int, default=cls.new, help="tokens per text")
+        for name, about in cls.more.items():
+            parser.add_argument(name, **about)
 
     def check(self):
         if min(self.options.texts, self.options.new) < 1:
@@ -681,6 +731,9 @@ class OfTargets(Experiment):
     def parts(self):
         return list(self.options.targets)
 
+    def run(self, part):
+        return self.measure(part, self.options)
+
     def summarise(self, rows):
         return {"targets": dict(rows)}
 
@@ -688,24 +741,10 @@ class OfTargets(Experiment):
         return data["targets"]
 
 
-class EarlyExitAcceptance(OfTargets):
-    """Acceptance of early exits."""
-
-    name = "early-exit-acceptance"
-    what = "early exits: acceptance and saturation by depth"
-    time = "4 minutes"
-    quick = "--texts 1 --new 4".split()
-
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        parser.add_argument("--adapters", type=Path, default=Path(".work/early_exit"))
-
-    def run(self, part):
-        return exits(part, self.options)
+STEPS = ("alone", "search", "sets")
 
 
-class LayerSkipSearch(OfTargets):
+class LayerSkipSearch(SelfDrafts):
     """Acceptance without sublayers; each target has three parts."""
 
     name = "layer-skip-search"
@@ -713,17 +752,15 @@ class LayerSkipSearch(OfTargets):
     time = "15 minutes"
     quick = "--targets pair --texts 1 --new 2 --offered 3 --most 2 --group 4".split()
     texts, new = 4, 16
-
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        parser.add_argument(
-            "--most", type=int, default=12, help="most sublayers that a search leaves out"
-        )
-        parser.add_argument("--offered", type=int, default=24, help="sublayers to choose from")
-        parser.add_argument(
-            "--group", type=int, default=1, help="neighboring blocks that are skipped together"
-        )
+    more = {
+        "--most": {"type": int, "default": 12, "help": "most sublayers that a search leaves out"},
+        "--offered": {"type": int, "default": 24, "help": "sublayers to choose from"},
+        "--group": {
+            "type": int,
+            "default": 1,
+            "help": "neighboring blocks that are skipped together",
+        },
+    }
 
     def parts(self):
         return [f"{name} {step}" for name in self.options.targets for step in STEPS]
@@ -747,55 +784,6 @@ class LayerSkipSearch(OfTargets):
         return {}  # searches and sets depend on the first part
 
 
-STEPS = ("alone", "search", "sets")
-
-
-class QuantizedDraftAcceptance(OfTargets):
-    """Acceptance of quantized copies."""
-
-    name = "quantized-draft-acceptance"
-    what = "quantized copies of the target: acceptance by bits"
-    time = "3 minutes"
-    quick = "--texts 1 --new 4".split()
-    texts, new = 4, 48
-
-    def run(self, part):
-        return bits(part, self.options)
-
-
-class LookAheadAcceptance(OfTargets):
-    """Acceptance by position of look-ahead rows and heads."""
-
-    name = "look-ahead-acceptance"
-    what = "look-ahead rows and heads: acceptance by position"
-    time = "5 minutes"
-    quick = "--texts 6 --new 16".split()
-
-    def run(self, part):
-        return ahead(part, self.options)
-
-
-class SelfDraftSpeed(OfTargets):
-    """Speed of drafts from the target itself."""
-
-    name = "self-draft-speed"
-    what = "drafts from the target itself against plain decoding"
-    time = "20 minutes, quiet"
-    quick = "--targets pair --texts 2 --new 6 --turns 4 --minutes 0.1 --repeats 2".split()
-    unrelated = ("minutes",)
-
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        add_timing(parser)
-        parser.add_argument(
-            "--minutes", type=float, default=8.0, help="time of the turns per target"
-        )
-
-    def run(self, part):
-        return speed(part, self.options)
-
-
 class SparseCacheSpeed(Experiment):
     """Drafts on a part of SmolLM2's cache; the parts are the context lengths."""
 
@@ -808,7 +796,8 @@ class SparseCacheSpeed(Experiment):
     def add_options(cls, parser):
         parser.add_argument("--texts", type=int, default=8)
         parser.add_argument("--new", type=int, default=64, help="tokens per text")
-        add_timing(parser)
+        for name, about in TIMING.items():
+            parser.add_argument(name, **about)
         parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8064])
 
     @cached_property
@@ -830,12 +819,3 @@ class SparseCacheSpeed(Experiment):
 
     def restore(self, data):
         return {str(row["context"]): row for row in data["rows"]}
-
-
-def add_timing(parser) -> None:
-    """Add the options of the experiments with times."""
-    parser.add_argument("--gamma", type=int, default=3)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--windows", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--repeats", type=int, default=15, help="repetitions of passes timed alone")
-    parser.add_argument("--turns", type=int, default=24)

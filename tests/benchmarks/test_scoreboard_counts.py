@@ -83,6 +83,16 @@ def test_the_same_command_gives_the_same_bytes(tiny, tmp_path):
     assert again["cells"] == first["cells"]
 
 
+def test_one_row_is_counted_again(tiny, monkeypatch):
+    first = count(tiny, "counts", "--prompts", "4")
+    decode, decoded = scoreboard_counts.Decoder.decode, set()
+    spy = lambda self, name: decoded.add(name) or decode(self, name)
+    monkeypatch.setattr(scoreboard_counts.Decoder, "decode", spy)
+    again = count(tiny, "counts", "--prompts", "4", "--again", "draft model")
+    assert decoded == {"plain", "draft model"}, "plain decoding tells whether texts are equal"
+    assert (again["cells"], again["about"]) == (first["cells"], first["about"])
+
+
 def test_counts_are_those_of_single_runs(tiny):
     data = count(tiny, "counts", "--prompts", "4")
     methods = cell(data)
