@@ -1,4 +1,4 @@
-"""The public drafters and where each is defined; `drafters.__init__` loads them on first use."""
+"""The public drafters, loaded on first use; `python site/drafter_names.py` writes this file."""
 
 from specdec_lite.drafters.chain import draft_chain
 from specdec_lite.drafters.combined.automatic import automatic
