@@ -24,7 +24,7 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -47,7 +47,7 @@ from specdec_lite.training import eagle
 from specdec_lite.training.head_texts import (
     Sample,
     batch_by_length,
-    batch_order,
+    endless_batches,
     most_frequent_tokens,
     pad,
 )
@@ -318,7 +318,7 @@ def train_for(
     began = told = time.monotonic()
     steps = seen = 0
     points = list(CURVE)
-    for batch in endless(len(counts)):
+    for batch in endless_batches(len(counts)):
         spent = (time.monotonic() - began) / seconds
         if spent >= 1:
             break
@@ -340,14 +340,6 @@ def train_for(
             say(f"step {steps}, {seen} tokens, loss {value:.3f}")
     head.eval()
     return steps, seen
-
-
-def endless(count: int) -> Iterator[int]:
-    """Yield the numbers of batches, in a new order for every epoch."""
-    epoch = 0
-    while True:
-        yield from batch_order(count, count, epoch)
-        epoch += 1
 
 
 def frozen(head: FeatureHead, target: CausalLM) -> FeatureHead:

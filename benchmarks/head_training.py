@@ -11,7 +11,7 @@ computed in advance and are not part of the budget; `texts` states what each kin
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from specdec_lite.training.features import Features
 from specdec_lite.training.head_texts import (
     Sample,
     batch_by_length,
-    batch_order,
+    endless_batches,
     most_frequent_tokens,
     smollm2_texts,
 )
@@ -119,7 +119,7 @@ def train_for(
     chosen = optimizers(head, Plan(1, arm.rate, weight_decay=0.0))
     used: list[int] = []
     began = time.process_time()
-    for step, batch in enumerate(endless(count)):
+    for step, batch in enumerate(endless_batches(count)):
         spent = (time.process_time() - began) / seconds
         if spent >= 1:
             break
@@ -129,14 +129,6 @@ def train_for(
         used.append(batch)
     head.eval()
     return used, time.process_time() - began
-
-
-def endless(count: int) -> Iterator[int]:
-    """Yield the numbers of batches, in a new order for every epoch."""
-    epoch = 0
-    while True:
-        yield from batch_order(count, count, epoch)
-        epoch += 1
 
 
 def accepted(

@@ -221,18 +221,6 @@ def home_address(app: Sphinx) -> str:
     return f"https://{owner}.github.io/{name}/"
 
 
-MOVED = {
-    "notebooks/10_training": "notebooks/12_training",
-    "notebooks/11_eagle": "notebooks/13_eagle",
-    "notebooks/12_lookahead": "notebooks/14_lookahead",
-    "notebooks/13_when_to_stop": "notebooks/15_when_to_stop",
-    "notebooks/14_medusa": "notebooks/10_medusa",
-    "notebooks/15_token_trees": "notebooks/11_token_trees",
-    "book/15_proofs": "book/11_proofs",
-}
-"""Pages by their earlier names: the chapters on trees come before those on training."""
-
-
 def redirect_page(address: str, title: str) -> str:
     """Return a page that redirects to another page, and keeps the fragment of the address."""
     return (
@@ -241,16 +229,6 @@ def redirect_page(address: str, title: str) -> str:
         ' location.hash)</script>\n<meta http-equiv="refresh" content="0;'
         f' url={address}"></head>\n<body><p><a href="{address}">{title}</a></p></body>\n</html>\n'
     )
-
-
-def write_redirects(app: Sphinx) -> None:
-    """Write index.html, which redirects to the book's root page, and the old addresses."""
-    out, title = Path(app.outdir), app.config.html_title
-    (out / "index.html").write_text(redirect_page(f"{app.config.root_doc}.html", title), "utf-8")
-    for old, new in MOVED.items():
-        if new in app.env.found_docs:
-            page = redirect_page(f"{new.split('/')[1]}.html", app.env.titles[new].astext())
-            (out / f"{old}.html").write_text(page, "utf-8")
 
 
 def repair_pages(app: Sphinx, error: Exception | None) -> None:
@@ -263,8 +241,7 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
     pages = {}
     for path in out.rglob("*.html"):
         page = path.relative_to(out)
-        redirects = path.name == "index.html" or page.with_suffix("").as_posix() in MOVED
-        if "_static" not in page.parts and not redirects:
+        if "_static" not in page.parts and path.name != "index.html":
             chapter = numbering.number(page.as_posix(), Path(app.srcdir))
             terms_of_page = glossary if chapter is not None else ()
             source = path.read_text("utf-8")
@@ -273,7 +250,8 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
     bundle.bundle_files(list(pages.values()), out / "_static")
     for path, soup in pages.items():
         path.write_text(str(soup), "utf-8")
-    write_redirects(app)
+    first = redirect_page(f"{app.config.root_doc}.html", app.config.html_title)
+    (out / "index.html").write_text(first, "utf-8")
 
 
 def register(app: Sphinx) -> None:

@@ -169,9 +169,7 @@ def joint_distribution(target: Model, length: int) -> Tensor:
     Returns:
         float64, `length` axes of size V.
     """
-    probs = torch.zeros([len(target(()))] * length, dtype=torch.float64)
-    _add_continuations(probs, (), 1.0, target)
-    return probs
+    return BlockDistribution({(): 1.0}).completed(target, length)
 
 
 def block_distribution(

@@ -28,12 +28,12 @@ from specdec_lite.training.head_texts import (
     Sample,
     Texts,
     batch_by_length,
-    batch_order,
     most_frequent_tokens,
     pair_texts,
     smollm2_texts,
+    train_on_batches,
 )
-from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.loop import Plan
 from specdec_lite.training.unroll import RECIPES, Recipe, acceptance_by_depth, unrolled_loss
 
 KINDS = {"1": Eagle1Head, "2": Eagle1Head, "hass": Eagle1Head, "3": Eagle3Head, "mtp": MtpHead}
@@ -78,11 +78,7 @@ def fit(
 
     Shapes: features [B, n].
     """
-    batch_of_step = batch_order(len(data), plan.steps)
     first_unrolled_step = int(recipe.late * plan.steps)
-
-    def source(first: int):
-        return (torch.tensor([step, batch_of_step[step]]) for step in range(first, plan.steps))
 
     def loss(row: Tensor) -> Tensor:
         step, number = row.tolist()
@@ -92,7 +88,7 @@ def fit(
         steps = recipe.steps if step >= first_unrolled_step else 1
         return unrolled_loss(head, target, tokens, states, counted, recipe, steps)
 
-    return train(head, loss, {"batches": batch_of_step}, plan, path, source=source)
+    return train_on_batches(head, loss, len(data), plan, path)
 
 
 def measure(

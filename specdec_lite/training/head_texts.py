@@ -1,17 +1,18 @@
 """The texts that heads are trained and evaluated on: written by the target itself, in batches."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import SHIPPED as PAIR
 from specdec_lite.loading.smollm2 import cache_folder
-from specdec_lite.training.loop import draw_windows
+from specdec_lite.training.loop import Plan, draw_windows, train
 from specdec_lite.training.medusa_evaluation import calibration_prompts
 from specdec_lite.training.own_text import own_text
 from specdec_lite.training.smollm2_text import plan_batches, read_answers
@@ -122,3 +123,21 @@ def batch_order(count: int, steps: int, seed: int = 0) -> list[int]:
     """Return the number of the batch of every step: a new random order per epoch."""
     rng = np.random.default_rng(seed)
     return [int(i) for _ in range(-(-steps // count)) for i in rng.permutation(count)][:steps]
+
+
+def train_on_batches(
+    head: nn.Module, loss: Callable[[Tensor], Tensor], count: int, plan: Plan, path: Path
+) -> float:
+    """Train with a loss of [step, number of its batch], and return the seconds, earlier runs too."""
+    numbers = batch_order(count, plan.steps)
+
+    def source(first: int) -> Iterator[Tensor]:
+        return (torch.tensor([step, numbers[step]]) for step in range(first, plan.steps))
+
+    return train(head, loss, {"batches": numbers}, plan, path, source=source)
+
+
+def endless_batches(count: int) -> Iterator[int]:
+    """Yield the numbers of batches without end, in a new random order for every epoch."""
+    for epoch in itertools.count():
+        yield from batch_order(count, count, epoch)

@@ -21,12 +21,12 @@ from specdec_lite.training.features import Features
 from specdec_lite.training.head_texts import (
     Texts,
     batch_by_length,
-    batch_order,
     most_frequent_tokens,
     pair_texts,
     smollm2_texts,
+    train_on_batches,
 )
-from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.loop import Plan
 
 LAYERS = (1, 3, 5, "final")
 ANCHORS = 32
@@ -56,10 +56,6 @@ def fit(
 
     Shapes: features [B, n].
     """
-    batch_of_step = batch_order(len(data), plan.steps)
-
-    def source(first: int):
-        return (torch.tensor([step, batch_of_step[step]]) for step in range(first, plan.steps))
 
     def loss(row: Tensor) -> Tensor:
         step, number = row.tolist()
@@ -71,7 +67,7 @@ def fit(
         anchors = usable[order[:ANCHORS].to(usable.device)].sort().values
         return anchor_loss(head, target, tokens, states, anchors, depths, DECAY, counted)
 
-    return train(head, loss, {"batches": batch_of_step}, plan, path, source=source)
+    return train_on_batches(head, loss, len(data), plan, path)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A page's address holds an interactive's state or a search, and restores it."""
 
 import pytest
-from specdec_site.repair_html import MOVED
 
 
 @pytest.mark.browser
@@ -96,11 +95,3 @@ def test_a_link_restores_the_settings_of_the_live_page(open_page):
     page.locator(".sdl-live [id$=-gamma]").fill("3")
     page.locator("[data-module=live] .sdl-share").click()
     page.wait_for_function("location.hash === '#live:preset=4,gamma=3,seed=7'")
-
-
-@pytest.mark.browser
-def test_the_old_address_of_a_moved_page_leads_to_it(new_page, server):
-    page = new_page((server,))
-    for old, new in MOVED.items():
-        page.goto(f"{server}{old}.html#exercises")
-        page.wait_for_url(f"{server}{new}.html#exercises")
