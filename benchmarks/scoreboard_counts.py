@@ -204,7 +204,11 @@ class ScoreboardCounts(Experiment):
     variants = {
         "scoreboard-counts-smollm2": {
             "time": "8 hours, not timed",
-            "quick": ("--rows", "prompt lookup", *"--prompts 4 --new-tokens 4 --kinds json".split()),
+            "quick": (
+                "--rows",
+                "prompt lookup",
+                *"--prompts 4 --new-tokens 4 --kinds json".split(),
+            ),
             "model": "smollm2",
             "dtype": "bfloat16",
         }

@@ -712,7 +712,7 @@ class SelfDrafts(Experiment):
             ),
             "unrelated": ("minutes",),
             "more": TIMING
-            | {"--minutes": {"type": float, "default": 8.0, "help": "time of the turns per target"}},
+            | {"--minutes": {"type": float, "default": 8.0, "help": "time per target"}},
         },
     }
 

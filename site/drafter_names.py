@@ -1,4 +1,4 @@
-"""List the public drafters in `specdec_lite/drafters/__init__.pyi`, from the files of their families.
+"""List the public drafters in `specdec_lite/drafters/__init__.pyi`, from their families' files.
 
 `python site/drafter_names.py` writes the file. A class in a family's folder whose name ends in
 Drafter is public; the other names of the file, such as `draft_chain`, stay as they are.

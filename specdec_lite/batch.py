@@ -114,8 +114,8 @@ def generate_batch(
         raise ValueError("prompts is empty: must hold at least one row of token ids")
     prompts = [prompt for prompt in prompts for _ in range(checks.whole("n", n, 1))]
     rngs = sources_of_chance(seeds, len(prompts))
-    common = (max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, processors, logprobs)
-    requests = [prepare(target, prompt, drafter, *common) for prompt in prompts]
+    same = (max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, processors, logprobs)
+    requests = [prepare(target, prompt, drafter, *same) for prompt in prompts]
     rows, storage = start_rows(requests, rngs)
     return decode_rows(requests[0], storage, rows, schedule)
 

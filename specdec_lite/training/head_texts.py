@@ -128,7 +128,7 @@ def batch_order(count: int, steps: int, seed: int = 0) -> list[int]:
 def train_on_batches(
     head: nn.Module, loss: Callable[[Tensor], Tensor], count: int, plan: Plan, path: Path
 ) -> float:
-    """Train with a loss of [step, number of its batch], and return the seconds, earlier runs too."""
+    """Train with a loss of [step, number of its batch]; return the seconds, earlier runs too."""
     numbers = batch_order(count, plan.steps)
 
     def source(first: int) -> Iterator[Tensor]:
