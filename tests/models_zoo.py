@@ -3,13 +3,16 @@
 The weights have a spread wide enough for varied greedy text, so that a test of argmax can fail.
 """
 
+import math
 from functools import lru_cache
+from types import SimpleNamespace
 
 import torch
 import transformers
 
 from specdec_lite import CausalLM, load_pair
 from specdec_lite.diagnosis.enumeration import tiny_draft
+from specdec_lite.drafters import NgramModel
 from specdec_lite.drafters.trees.expansion import expand_tree, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
@@ -284,3 +287,13 @@ def logits_in_chains(model: CausalLM, text: list[int], size: int) -> torch.Tenso
     model.score(PROMPT, cache)
     chains = [text[first : first + size] for first in range(0, len(text), size)]
     return torch.cat([model.score(chain, cache).logits[0] for chain in chains])
+
+
+class Constant(NgramModel):
+    """A model with the same distribution after every text."""
+
+    def __init__(self, row):
+        self.device, self.vocab_size, self.row = torch.device("cpu"), len(row), row
+        self.counts = SimpleNamespace(keys=[()], row=lambda text: self.row)
+        self.num_layers = self.hidden_size = 1
+        self.dtype, self.longest_pass = torch.float64, math.inf

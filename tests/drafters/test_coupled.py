@@ -1,12 +1,9 @@
 """Test shared noise: a seed gives one text with every drafter, and draws follow the distribution."""
 
-import math
-from types import SimpleNamespace
-
 import pytest
 import torch
 from chosen import one_in
-from models_zoo import PROMPT, native, perturbed
+from models_zoo import PROMPT, Constant, native, perturbed
 from registry import DRAFTERS
 from scipy import stats
 
@@ -17,7 +14,6 @@ from specdec_lite.drafters import (
     FixedTreeDrafter,
     MergedDrafter,
     ModelDrafter,
-    NgramModel,
     RelayDrafter,
     TemperedDrafter,
     same_noise,
@@ -111,16 +107,6 @@ def test_a_draft_temperature_of_zero_gives_chosen_tokens():
 
 P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-
-
-class Constant(NgramModel):
-    """A model with the same distribution after every text."""
-
-    def __init__(self, row):
-        self.device, self.vocab_size, self.row = torch.device("cpu"), len(row), row
-        self.counts = SimpleNamespace(keys=[()], row=lambda text: self.row)
-        self.num_layers = self.hidden_size = 1
-        self.dtype, self.longest_pass = torch.float64, math.inf
 
 
 MODEL, DRAFT = Constant(P), Constant(Q)

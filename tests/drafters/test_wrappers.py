@@ -5,12 +5,10 @@ numbers, from which every draw at that position takes its token. So the distribu
 exact, with coupled drafters too.
 """
 
-import math
-from types import SimpleNamespace
-
 import pytest
 import torch
 from chosen import one_in
+from models_zoo import Constant
 
 from specdec_lite import stream
 from specdec_lite.drafters import (
@@ -19,7 +17,6 @@ from specdec_lite.drafters import (
     CoupledDrafter,
     MergedDrafter,
     ModelDrafter,
-    NgramModel,
     RelayDrafter,
     TemperedDrafter,
     same_noise,
@@ -36,16 +33,6 @@ Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 MIDDLE = torch.tensor([0.2, 0.4, 0.1, 0.3], dtype=torch.float64)
 MOST = {3: 500, 2: 20_000}
 """Outcomes to enumerate for texts of this length; else shorter texts are enumerated."""
-
-
-class Constant(NgramModel):
-    """A model with the same distribution after every text."""
-
-    def __init__(self, row):
-        self.device, self.vocab_size, self.row = torch.device("cpu"), len(row), row
-        self.counts = SimpleNamespace(keys=[()], row=lambda text: self.row)
-        self.num_layers = self.hidden_size = 1
-        self.dtype, self.longest_pass = torch.float64, math.inf
 
 
 TARGET, DRAFT, BETWEEN = Constant(P), Constant(Q), Constant(MIDDLE)

@@ -125,6 +125,19 @@ def target(tokenizer):
     return native(dtype=torch.float32, vocab_size=len(tokenizer), max_positions=512)
 
 
+def interrupt(monkeypatch):
+    """Let a run be interrupted at its third batch, and return the function that writes answers."""
+    own_text = smollm2_text.own_text
+
+    def stopped(*args):
+        if args[3].name == "00002":
+            raise KeyboardInterrupt
+        return own_text(*args)
+
+    monkeypatch.setattr(smollm2_text, "own_text", stopped)
+    return own_text
+
+
 def test_answers_resume_where_they_stopped(tmp_path, tokenizer, target, monkeypatch):
     plan = plan_batches(tmp_path / "a", tokenizer, each=12, held_out=12, rows=4)
     kinds = [row.kind for batch in plan if batch.held_out for row in batch.prompts]
@@ -134,14 +147,7 @@ def test_answers_resume_where_they_stopped(tmp_path, tokenizer, target, monkeypa
     assert abs(2 * sum(greedy) - len(greedy)) <= 1 and len({b.temperature for b in plan}) == 3
     plan = plan[-4:]
     write_answers(target, tmp_path / "whole", plan, 6)
-    own_text = smollm2_text.own_text
-
-    def stopped(*args):
-        if args[3].name == "00002":
-            raise KeyboardInterrupt
-        return own_text(*args)
-
-    monkeypatch.setattr(smollm2_text, "own_text", stopped)
+    own_text = interrupt(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         write_answers(target, tmp_path / "a", plan, 6)
     assert len(read_answers(tmp_path / "a", plan)) == 8
@@ -197,14 +203,7 @@ def test_pieces_replace_the_folder(tmp_path, plan, target, monkeypatch):
 
 
 def test_an_interrupted_run_writes_its_answers(tmp_path, plan, target, monkeypatch):
-    own_text = smollm2_text.own_text
-
-    def stopped(*args):
-        if args[3].name == "00002":
-            raise KeyboardInterrupt
-        return own_text(*args)
-
-    monkeypatch.setattr(smollm2_text, "own_text", stopped)
+    interrupt(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         write_answers(target, tmp_path / "a", plan, 6, PIECES, write=True)
     texts = read_pieces(PIECES)
