@@ -10,18 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from specdec_lite import generate, load_smollm2
+from specdec_lite import generate
 from specdec_lite.loading.smollm2 import cache_folder, smollm2_folder
 from specdec_lite.loading.weights import FILE, SHIPPED
 from specdec_lite.speculation import Drafter
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from .engines import HERE, VLLM, EngineError, Worker, acceptance_of, count_rounds
-from .experiment import Experiment
 from .heads import compare_decoding
+from .smollm2 import OnSmolLM2
 
 
-class Bench(Experiment):
+class Bench(OnSmolLM2):
     """The models and prompts of an experiment, each loaded on first use.
 
     Attributes:
@@ -68,11 +68,6 @@ class Bench(Experiment):
             for part in self.steps
             if part in data
         }
-
-    @cached_property
-    def model(self):
-        """SmolLM2 and its tokenizer."""
-        return load_smollm2("cpu", self.options.dtype)
 
     @cached_property
     def prompts(self) -> list[list[int]]:

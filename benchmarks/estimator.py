@@ -196,6 +196,12 @@ def predict(row: Row, engine: Engine) -> Estimate:
     )
 
 
+def about(row: Row) -> dict:
+    """Return what the recording states of a published measurement."""
+    names = ("source", "setting", "workload", "batch", "gamma", "tau", "measured")
+    return {name: getattr(row, name) for name in names}
+
+
 def best_case(row: Row) -> float:
     """Return the speedup by the datasheet alone: every pass as short as `Hardware.seconds` says."""
     hardware = replace(row.hardware, per_layer=25e-6)
@@ -249,13 +255,7 @@ def held_out(publication: str) -> list[dict]:
         e, own = predict(row, engine), calibrated.get(id(row))
         found.append(
             {
-                "source": row.source,
-                "setting": row.setting,
-                "workload": row.workload,
-                "batch": row.batch,
-                "gamma": row.gamma,
-                "tau": row.tau,
-                "measured": row.measured,
+                **about(row),
                 "datasheet": best_case(row),
                 "held_out": e.speedup,
                 "low": e.low,
@@ -292,20 +292,7 @@ def mixtures(engine: Engine) -> list[dict]:
     found = []
     for row in mixture_rows():
         e = predict(row, engine)
-        found.append(
-            {
-                "source": row.source,
-                "setting": row.setting,
-                "workload": row.workload,
-                "batch": row.batch,
-                "gamma": row.gamma,
-                "tau": row.tau,
-                "measured": row.measured,
-                "fitted": e.speedup,
-                "low": e.low,
-                "high": e.high,
-            }
-        )
+        found.append({**about(row), "fitted": e.speedup, "low": e.low, "high": e.high})
     return found
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from specdec_lite import generate, load_smollm2
+from specdec_lite import generate
 from specdec_lite.decoding import Output
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
 from specdec_lite.loading.weights import FILE, SHIPPED, fingerprint
@@ -22,8 +22,7 @@ from specdec_lite.measure.intervals import ratio
 from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS, SHA256, load_benchmark_prompts
 
-from .experiment import Experiment
-from .smollm2 import STOP
+from .smollm2 import STOP, OnSmolLM2
 
 TREE = ConfidenceTree(3, 4, 8)
 """Levels, candidates of a level, and nodes of the trees."""
@@ -49,7 +48,7 @@ DRAFTERS = {
 }
 
 
-class HeadsByKind(Experiment):
+class HeadsByKind(OnSmolLM2):
     """The parts are kinds of text at a temperature."""
 
     name = "heads-by-kind-smollm2"
@@ -69,11 +68,6 @@ class HeadsByKind(Experiment):
 
     def parts(self):
         return [f"{kind}, T = {T}" for kind in self.options.kinds for T in (0, 1)]
-
-    @cached_property
-    def model(self):
-        """SmolLM2 and its tokenizer."""
-        return load_smollm2("cpu", self.options.dtype)
 
     @cached_property
     def drafters(self) -> dict[str, Drafter]:

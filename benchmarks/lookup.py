@@ -11,7 +11,7 @@ answers.
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from specdec_lite import CausalLM, generate, load_smollm2
+from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import (
     HashPoolDrafter,
     NgramDrafter,
@@ -25,8 +25,7 @@ from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Drafter, Step
 from specdec_lite.texts.smollm2_tasks import AGENT, HISTORY, TASKS, Task, chat
 
-from .experiment import Experiment
-from .smollm2 import STOP, array, counts
+from .smollm2 import STOP, OnSmolLM2, array, counts
 
 NODES = (4, 8, 16, 32)
 """Nodes of the trees and of the chains that they are compared with."""
@@ -152,7 +151,7 @@ IN_PASSAGE = "lookup in the passage"
 MEMORIES = ("suffix, cold", "suffix, warm", "suffix, answers leaked")
 
 
-class ModelFreeTokens(Experiment):
+class ModelFreeTokens(OnSmolLM2):
     """The parts are the answers, then the drafters that are replayed on them."""
 
     name = "model-free-tokens"
@@ -171,15 +170,6 @@ class ModelFreeTokens(Experiment):
             default=NODES,
             help="nodes of the trees of token recycling",
         )
-
-    def load(self):
-        """Return model and tokenizer."""
-        return load_smollm2("cpu", "float32")
-
-    @cached_property
-    def model(self):
-        """Model and tokenizer."""
-        return self.load()
 
     @cached_property
     def datastore(self) -> tuple:

@@ -29,7 +29,7 @@ from specdec_lite.loading.weights import FILE, SHIPPED as WEIGHTS
 from specdec_lite.speculation import Verifier
 from specdec_lite.training.blockwise import COUNT
 
-from .smollm2 import array, counts
+from .smollm2 import SKIPPED, array, counts
 
 BOTH = ("pair", "smollm2")
 PAIR = ("pair",)
@@ -39,8 +39,6 @@ NO_DRAFT_MODEL = (
 )
 NO_TREE = "No tree of ranks was fitted to SmolLM2's heads, which draft a chain in the row above."
 NOT_TRAINED = "It is trained on its target, and what ships was trained on the pair's alone."
-BLOCKS_LEFT_OUT = (12, 16, 20)
-"""Blocks of SmolLM2, out of thirty, that its layer-skipping draft leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def skipping(pair: Pair, gamma: int) -> d.LayerSkipDrafter:
     """
     target = pair.target
     if pair.draft is None:
-        parts = [(block, part) for block in BLOCKS_LEFT_OUT for part in ("attention", "mlp")]
+        parts = [(block, part) for block in SKIPPED for part in ("attention", "mlp")]
         return d.LayerSkipDrafter(target, sublayers(parts, target.num_layers), gamma)
     search = recordings.load("layer-skip-search").data["targets"]["pair"]["search"]["greedy"][
         "path"

@@ -6,12 +6,10 @@ Chapter 1 reads the recording: its interactive shows the distributions, and its 
 continuations. Nothing here is timed.
 """
 
-from functools import cached_property
-
 from specdec_book.viz.next_word import record_distribution
-from specdec_lite import generate, load_smollm2
+from specdec_lite import generate
 
-from .experiment import Experiment
+from .smollm2 import OnSmolLM2
 
 PROMPTS = (
     "The capital of France is",
@@ -28,7 +26,7 @@ SETTINGS = {
 }
 
 
-class NextWords(Experiment):
+class NextWords(OnSmolLM2):
     """The parts are distributions of next words, and continuations of one story."""
 
     name = "next-words"
@@ -39,15 +37,6 @@ class NextWords(Experiment):
     @classmethod
     def add_options(cls, parser):
         parser.add_argument("--new-tokens", type=int, default=40, help="tokens per continuation")
-
-    def load(self):
-        """Return the model and its tokenizer."""
-        return load_smollm2("cpu", "float32")
-
-    @cached_property
-    def model(self):
-        """The model and its tokenizer."""
-        return self.load()
 
     def parts(self):
         return ["contexts", "texts"]

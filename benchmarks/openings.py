@@ -9,51 +9,24 @@ uses the same probabilities in random order, where a long draft finds no predict
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from specdec_lite import CausalLM, generate, load_pair, load_smollm2, theory
+from specdec_lite import generate, load_pair, load_smollm2, theory
 from specdec_lite.diagnosis.offline import offline
-from specdec_lite.engine.cache import Cache
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from .experiment import Experiment
+from .smollm2 import SKIPPED, without_blocks
 
 GAMMAS = (1, 2, 4, 8, 16)
 SHUFFLES = 20
-SKIPPED = (12, 16, 20)
-"""Blocks of SmolLM2 that its draft leaves out, as in `stopping`."""
 LEAST = 8
 """Fewest tokens of a text that is used."""
-
-
-@dataclass(frozen=True)
-class WithoutBlocks:
-    """A model without some of its blocks, with the interface needed to score a text.
-
-    Attributes:
-        model: The whole model.
-        skip: Indices of the blocks to leave out.
-    """
-
-    model: CausalLM
-    skip: Sequence[int]
-
-    @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
-
-    def new_cache(self, capacity: int) -> Cache:
-        skip = [(block, part) for block in self.skip for part in ("attention", "mlp")]
-        return self.model.new_cache(capacity=capacity).view(skip=skip)
-
-    def score(self, tokens, cache):
-        return self.model.score(tokens, cache)
 
 
 def shipped(options: argparse.Namespace):
@@ -76,7 +49,7 @@ def smollm2(options: argparse.Namespace):
         for task in tasks[: options.texts]
     ]
     name = f"itself without blocks {', '.join(map(str, SKIPPED))}"
-    return target, WithoutBlocks(target, SKIPPED), name, prompts, (2,)
+    return target, without_blocks(target, SKIPPED), name, prompts, (2,)
 
 
 MODELS: dict[str, Callable] = {"pair": shipped, "smollm2": smollm2}

@@ -4,38 +4,22 @@
 choose which to show. The recording contains no times, so any machine will do.
 """
 
-from dataclasses import replace
 from functools import cached_property
-
-from torch import nn
 
 from specdec_book.viz.round import record_rounds
 from specdec_book.viz.stepper import Stepper
 from specdec_lite import drafters
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.engine.transformer import Transformer
-from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Drafter
 
-from .experiment import Experiment
+from .smollm2 import OnSmolLM2, without_blocks
 
 PROMPT = "Once upon a time, a small robot lived at the bottom of the sea. Every morning"
 LEFT_OUT = (12, 18)
 SEED, ROUNDS = 10, (0, 1, 2, 3)
 STEPPER_SEED, STEPPER_ROUNDS = 1, (5, 6, 7, 8)
 """The run of chapter 5's stepper, whose draft is the shortened target and has a cache of its own."""
-
-
-def without_blocks(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
-    """Return the target without some of its blocks; the weights are shared."""
-    model = target.model
-    blocks = [block for i, block in enumerate(model.blocks) if i not in left_out]
-    small = Transformer(replace(model.config, num_layers=0))
-    small.config = replace(model.config, num_layers=len(blocks))
-    small.embedding, small.norm, small.head = model.embedding, model.norm, model.head
-    small.blocks = nn.ModuleList(blocks)
-    return CausalLM(small)
 
 
 def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
@@ -71,7 +55,7 @@ def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
     return {"prompt": args.prompt + before, "gamma": args.gamma, "rounds": run[first : last + 1]}
 
 
-class Rounds(Experiment):
+class Rounds(OnSmolLM2):
     """The parts are the picture's rounds, and the run of chapter 5's stepper."""
 
     name = "rounds"
@@ -104,11 +88,6 @@ class Rounds(Experiment):
             "--option", dest="options", nargs=2, action="append", default=[], metavar="X"
         )
         parser.add_argument("--words", default="a trained EAGLE-1 head", help="what it is")
-
-    @cached_property
-    def model(self):
-        """The target and its tokenizer."""
-        return load_smollm2("cpu", "float32")
 
     @cached_property
     def drafter(self) -> tuple[Drafter, str]:

@@ -10,13 +10,15 @@ Answers end at the stop token for every contender.
 """
 
 import argparse
-from collections.abc import Callable, Collection
-from functools import cache
+import copy
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
 
 import numpy as np
 import torch
 
-from specdec_lite import TokenTree, generate, load_smollm2
+from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
 from specdec_lite.drafters import (
     EagleDrafter,
     EarlyExitDrafter,
@@ -34,10 +36,13 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.texts.corpus import training_text
 from specdec_lite.texts.smollm2_tasks import AGENT, HISTORY, KINDS, TASKS, chat
 
+from .experiment import Experiment
 from .hugging_face import HuggingFaceLookup
 from .speed import Bench, Other
 
 STOP = 2
+SKIPPED = (12, 16, 20)
+"""Blocks, out of thirty, that a draft made of SmolLM2 itself leaves out."""
 EXIT = {"layers": 10, "gamma": 1}
 """Settings of the early-exit draft, which uses a third of the layers. It has no adapter, as in Hugging
 Face. It is seldom right, so a longer draft would cost more.
@@ -71,6 +76,26 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
 of nodes. The first drafter leads the row of a setting. `prompt_lookup` and `early_exit` are compared with
 transformers' own.
 """
+
+
+class OnSmolLM2(Experiment):
+    """An experiment on SmolLM2 in the precision of its option `dtype`, or in float32."""
+
+    @cached_property
+    def model(self):
+        """SmolLM2 and its tokenizer."""
+        return load_smollm2("cpu", getattr(self.options, "dtype", "float32"))
+
+
+def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:
+    """Return a model without some of its blocks; the other blocks are shared, not copied."""
+    model = copy.copy(target.model)
+    model._modules = dict(model._modules)
+    model.blocks = torch.nn.ModuleList(
+        block for index, block in enumerate(target.model.blocks) if index not in blocks
+    )
+    model.config = replace(target.model.config, num_layers=len(model.blocks))
+    return CausalLM(model)
 
 
 @cache

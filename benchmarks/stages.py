@@ -10,8 +10,7 @@ pair's draft.
 """
 
 import argparse
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from time import perf_counter
@@ -19,7 +18,7 @@ from typing import ClassVar
 
 import torch
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, timing
+from specdec_lite import load_pair, load_smollm2, timing
 from specdec_lite.drafters import (
     CascadeDrafter,
     Context,
@@ -40,10 +39,8 @@ from specdec_lite.texts.corpus import evaluation_prompts, training_text
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from .experiment import Experiment
+from .smollm2 import SKIPPED, without_blocks
 from .speed import Bench, measure
-
-SKIPPED = (12, 16, 20)
-"""Blocks that SmolLM2's draft leaves out."""
 
 
 class RecentDrafter(Drafter, Session):
@@ -102,17 +99,6 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "jacobi": lambda pair, gamma: JacobiDrafter(gamma),
     "lookahead": lambda pair, gamma: LookaheadDrafter(3, 3, 3),
 }
-
-
-def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:
-    """Return a model without some of its blocks; the other blocks are shared, not copied."""
-    model = copy.copy(target.model)
-    model._modules = dict(model._modules)
-    model.blocks = torch.nn.ModuleList(
-        block for index, block in enumerate(target.model.blocks) if index not in blocks
-    )
-    model.config = replace(target.model.config, num_layers=len(model.blocks))
-    return CausalLM(model)
 
 
 def shipped(options: argparse.Namespace) -> tuple[Bench, str]:

@@ -6,8 +6,6 @@ The parts are grids of Jacobi iterations, tokens per round, drafts with their co
 acceptance by temperature.
 """
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -17,11 +15,10 @@ from specdec_lite import generate
 from specdec_lite.drafters import Drafter, JacobiDrafter, LookaheadDrafter, draft_chain
 from specdec_lite.drafters.chain import ChainSession
 from specdec_lite.drafters.lengths import Length
-from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.sampling import Sampling
 from specdec_lite.texts.smollm2_tasks import chat
 
-from .experiment import Experiment
+from .smollm2 import SKIPPED, OnSmolLM2
 
 PROMPTS = {
     "repetition": "Write the word banana ten times.",
@@ -29,8 +26,6 @@ PROMPTS = {
     "code": "Write a Python class for a stack with push, pop and peek.",
     "json": "List three European capitals as JSON objects with the keys city, country and river.",
 }
-SKIPPED = (12, 16, 20)
-"""Blocks of the target that its draft leaves out."""
 METHODS = {
     "Jacobi, γ = 4": JacobiDrafter(4),
     "Jacobi, γ = 8": JacobiDrafter(8),
@@ -178,7 +173,7 @@ def acceptance(target, tokenizer, options) -> dict:
 PARTS = {"grids": grids, "drafts": drafts, "acceptance": acceptance, "rounds": rounds}
 
 
-class JacobiAndStopping(Experiment):
+class JacobiAndStopping(OnSmolLM2):
     """The parts are the four subjects of PARTS."""
 
     name = "jacobi-and-stopping"
@@ -198,15 +193,6 @@ class JacobiAndStopping(Experiment):
         parser.add_argument(
             "--kinds", nargs="+", choices=PROMPTS, default=list(PROMPTS), help="texts of the rounds"
         )
-
-    def load(self):
-        """Return the target and its tokenizer."""
-        return load_smollm2("cpu", "float32")
-
-    @cached_property
-    def model(self):
-        """The target and its tokenizer."""
-        return self.load()
 
     def parts(self):
         return list(PARTS)

@@ -14,7 +14,7 @@ from features_zoo import KINDS, random_head
 from heads_zoo import random_blocks, randomize
 from models_zoo import native
 
-from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2
+from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2, smollm2
 from benchmarks.experiment import execute
 from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
@@ -73,7 +73,7 @@ def shipped(tmp_path, monkeypatch):
     texts = eagle.Texts(samples, samples)
     monkeypatch.setattr(beside, "SHIPPED", tmp_path)
     monkeypatch.setattr("specdec_lite.loading.weights.SHIPPED", tmp_path)
-    for module in (beside, head_trainer):
+    for module in (smollm2, head_trainer):
         monkeypatch.setattr(module, "load_smollm2", lambda *args: (TARGET, Chats()))
     for module in (eagle, head_trainer):
         monkeypatch.setattr(module, "smollm2_texts", lambda *args: texts)

@@ -44,9 +44,7 @@ class Lookup(lookup.ModelFreeTokens):
     """The same measurement on a tiny model."""
 
     datastore = SuffixArray(STORE), Counts(STORE, 48, 3)
-
-    def load(self):
-        return TARGET, CharacterTokenizer()
+    model = TARGET, CharacterTokenizer()
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def test_next_words_are_recorded(tmp_path, monkeypatch):
         encode=lambda text: [ord(letter) % 48 for letter in text[:9]],
         decode=lambda ids: "".join(chr(97 + i % 26) for i in ids),
     )
-    monkeypatch.setattr(next_words.NextWords, "load", lambda self: (model, tokenizer))
+    monkeypatch.setattr(next_words.NextWords, "model", (model, tokenizer))
     out = ["--out", str(tmp_path / "next.json"), "--work", str(tmp_path)]
     path = execute(next_words.NextWords, out)
     data = json.loads(path.read_text(encoding="utf-8"))

@@ -1,23 +1,11 @@
-"""Test the recorder of the picture's rounds: its shortened model and its summary of a run."""
+"""Test the recorder of the picture's rounds: its summary of a run."""
 
-import torch
 from letters import Letters, tiny
 
-from benchmarks.round import round_summaries, without_blocks
+from benchmarks.round import round_summaries
+from benchmarks.smollm2 import without_blocks
 from specdec_book.viz import Round
 from specdec_lite.drafters import ModelDrafter
-
-
-def test_the_shortened_model_equals_the_model_without_its_blocks():
-    whole = tiny(0)
-    tokens = torch.tensor([[1, 2, 3, 4]])
-    left_out = whole.num_layers - 1
-    skip = {(left_out, "attention"), (left_out, "mlp")}
-    small = without_blocks(whole, (left_out,))
-    assert small.num_layers == whole.num_layers - 1
-    with torch.inference_mode():
-        assert torch.equal(small.model(tokens), whole.model(tokens, skip=skip))
-        assert not torch.equal(small.model(tokens), whole.model(tokens))
 
 
 def test_the_summaries_give_the_text():

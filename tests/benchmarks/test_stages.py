@@ -7,7 +7,7 @@ import torch
 from letters import Letters, tiny
 from models_zoo import native, perturbed
 
-from benchmarks import stages, stopping
+from benchmarks import smollm2, stages, stopping
 from benchmarks.experiment import execute
 from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Bench
@@ -37,7 +37,7 @@ def test_every_drafter_is_timed(tmp_path, monkeypatch):
 
 def test_a_model_without_blocks_equals_a_view_that_skips_them():
     target = native(num_layers=3)
-    short = stages.without_blocks(target, (1,))
+    short = smollm2.without_blocks(target, (1,))
     assert (short.num_layers, target.num_layers) == (2, 3)
     tokens = torch.arange(9)
     skip = [(1, "attention"), (1, "mlp")]
@@ -53,7 +53,7 @@ class Chat(Letters):
 
 def test_a_recording_of_stopping_at_toy_size(tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "SKIPPED", (1,))
-    monkeypatch.setattr(stopping.JacobiAndStopping, "load", lambda self: (tiny(0), Chat()))
+    monkeypatch.setattr(stopping.JacobiAndStopping, "model", (tiny(0), Chat()))
     given = ["--places", "5", "--new-tokens", "6", "--grid", "6", "--work", str(tmp_path)]
     out = execute(stopping.JacobiAndStopping, [*given, "--out", str(tmp_path / "a.json")])
     data = json.loads(out.read_text("utf-8"))
