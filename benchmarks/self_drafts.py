@@ -45,9 +45,8 @@ from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import SHIPPED, load
 from specdec_lite.measure.intervals import estimate, ratio
-from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter, Session, speculate
+from specdec_lite.speculation import Context, Drafter, NoDraft, speculate
 from specdec_lite.texts.corpus import evaluation_prompts, held_out_text
 from specdec_lite.texts.smollm2_tasks import chat
 from specdec_lite.training.own_text import continue_prompts
@@ -502,13 +501,6 @@ def passes(target: CausalLM, ids: Tensor, drafters: dict, args) -> dict:
         **{label: seconds[label] for label in ("one", "verify", "ahead", "shared")},
         "drafts": {label: seconds["draft", label] for label in drafters},
     }
-
-
-class NoDraft(Session):
-    """A session that drafts nothing, for plain decoding."""
-
-    def propose(self, context):
-        return NOTHING
 
 
 def long_text() -> tuple[CausalLM, Tensor]:
