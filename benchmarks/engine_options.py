@@ -21,8 +21,11 @@ from datetime import date
 from pathlib import Path
 
 import transformers
+import yaml
 
 from specdec_book import recordings
+
+from . import methods
 
 ROOT = Path(__file__).resolve().parents[1]
 PATH = Path(__file__).with_suffix(".json")
@@ -37,6 +40,8 @@ ENGINES = {
     "transformers": "transformers",
 }
 """Key of an engine in the lists → its name on the pages, in the order of the columns."""
+TARGETS = {"pair": "the pair", "smollm2": "SmolLM2"}
+"""Key of a target in the catalogue of methods → its name on the pages."""
 Names = dict[str, tuple[str, ...]]
 """Engine → the names that it has for one method or setting."""
 
@@ -342,6 +347,21 @@ def table(options: dict, rows: dict[str, Names], head: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def rows_of_the_library() -> str:
+    """Return a Markdown table of the scoreboard's rows: drafts, rule, trained weights and page."""
+    sources = yaml.safe_load((ROOT / "book" / "map.yml").read_text("utf-8"))["sources"]
+    lines = ["| row | drafts come from | rule | trained for | page |", "|---|---|---|---|---|"]
+    for name, row in methods.METHODS.items():
+        number = Path(row.chapter).name.split("_")[0].lstrip("0")
+        place = f"appendix {number.upper()}" if number.startswith("a") else f"chapter {number}"
+        rule = f"`{row.rule.name}`" if row.rule else "the default"
+        weights = [TARGETS[model] for model in TARGETS if row.weights and not row.why_not(model)]
+        link = f"[{place}](../{row.chapter}.ipynb)"
+        cells = (name, sources[row.source], rule, ", ".join(weights) or "–", link)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def blocks(options: dict) -> dict[str, str]:
     """Return {name of a block: its Markdown} for the pages."""
     versions = {
@@ -350,6 +370,7 @@ def blocks(options: dict) -> dict[str, str]:
     }
     ran_in = recordings.load("engines").versions
     return {
+        "library-rows": rows_of_the_library(),
         "engine-methods": table(options, METHODS, {"": "method", **versions}),
         "engine-settings": table(options, SETTINGS, {"": "purpose", **versions}),
         "engine-date": options["date"],
