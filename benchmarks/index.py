@@ -9,17 +9,31 @@ from specdec_book import recordings
 
 ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "results" / "README.md"
+BOARD = [
+    f"scoreboard-{part}{target}" for part in ("counts", "clocks") for target in ("", "-smollm2")
+]
 ACCESSORS = {
     r"\bNextWord\b": "next-words",
     r"recordings import models|recordings\.models|[( ]models\.(passes|source)\(": "book-models",
-    r"\.speeds\(\)": "speed",
+    r"\.speeds\(\)|\brecorded_pairs\(": "speed",
+    r"\b(gpus|recorded_pairs)\(": "gpu",
+    r"\bwaits\(": "waits",
     r"\bRace\.load\(": "race",
     r"\b(Round|Stepper)\.load\(": "rounds",
+    r"\bexit_acceptance\(": "early-exit-acceptance",
+    r"\bsparse_speed\(": "sparse-cache-speed",
+    r"\bself_draft_speed\(": "self-draft-speed",
+    r"\bestimates\.": "estimator",
+    r"\bboard\.load|\bload_board\(|\b(speeds_of|advice)\(|\{which-draft\}": " ".join(BOARD),
+    r"\{interactive\} ask": "answers",
     r"\{busy-machine\}": "busy-machine",
+    r"\{live-speed\}": "live-smollm2",
     r"\{promise-(?!mutation)": "losslessness",
     r"\{promise-mutation": "mutation-testing",
+    r"generated: engine-": "engines",
 }
-"""Pattern in the source of a page → the experiment whose recordings the page then shows."""
+"""Pattern in the source of a page → the experiments whose recordings the page then shows."""
+QUOTED = re.compile(r"<!-- recorded: ([\w-]+)")
 NAMED = re.compile(
     r"\.(?:load|names)\(\s*[\"']([\w/-]+)[\"']|^:?recording: *([\w/-]+)", re.MULTILINE
 )
@@ -59,9 +73,10 @@ def blocks(page: Path) -> Iterator[str]:
 def shown(page: Path) -> set[str]:
     """Return the experiments whose recordings a page reads."""
     known = {name.partition("/")[0] for name in recordings.names()}
-    found = set()
+    found = known & {*QUOTED.findall(page.read_text(encoding="utf-8"))}
     for block in blocks(page):
-        found |= {name for pattern, name in ACCESSORS.items() if re.search(pattern, block)}
+        for pattern, names in ACCESSORS.items():
+            found |= {*names.split()} if re.search(pattern, block) else set()
         words = [word for pair in NAMED.findall(block) for word in pair]
         for _, listed in LISTED.findall(block):
             words += re.findall(r"[\w/-]+", listed)
@@ -70,8 +85,9 @@ def shown(page: Path) -> set[str]:
 
 
 def pages() -> dict[str, set[str]]:
-    """Return the experiments that each page of the book shows, by the page's path."""
-    files = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("book/*.md")])
+    """Return the experiments that README and each page of the book show, by the page's path."""
+    files = [ROOT / "README.md", *sorted(ROOT.glob("notebooks/*.ipynb"))]
+    files += sorted(ROOT.glob("book/*.md"))
     return {file.relative_to(ROOT).as_posix(): shown(file) for file in files}
 
 
