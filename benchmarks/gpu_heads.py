@@ -16,6 +16,7 @@ the held-out acceptance over the tokens seen. `--parts` reads the model from the
 
 import argparse
 import copy
+import itertools
 import json
 import lzma
 import os
@@ -24,7 +25,7 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -47,7 +48,7 @@ from specdec_lite.training import eagle
 from specdec_lite.training.head_texts import (
     Sample,
     batch_by_length,
-    endless_batches,
+    batch_order,
     most_frequent_tokens,
     pad,
 )
@@ -318,7 +319,7 @@ def train_for(
     began = told = time.monotonic()
     steps = seen = 0
     points = list(CURVE)
-    for batch in endless_batches(len(counts)):
+    for batch in endless(len(counts)):
         spent = (time.monotonic() - began) / seconds
         if spent >= 1:
             break
@@ -340,6 +341,12 @@ def train_for(
             say(f"step {steps}, {seen} tokens, loss {value:.3f}")
     head.eval()
     return steps, seen
+
+
+def endless(count: int) -> Iterator[int]:
+    """Yield the numbers of batches without end, in a new random order for every epoch."""
+    for epoch in itertools.count():
+        yield from batch_order(count, count, epoch)
 
 
 def frozen(head: FeatureHead, target: CausalLM) -> FeatureHead:

@@ -377,19 +377,6 @@ SCHEMAS = {
             )
         ),
     ),
-    "head-training-smollm2": fields(
-        "budget gamma held_out",
-        target=TEXT,
-        texts=each(fields("texts tokens seconds")),
-        arms=each(
-            fields(
-                "seconds steps tokens distinct parameters",
-                agrees=SPREAD,
-                accepted=SPREAD,
-                gain=fields(agrees=SPREAD, accepted=SPREAD),
-            )
-        ),
-    ),
     "parallel-heads-smollm2": fields(
         heads=each(TRAINED),
         gained=each(rows(SPREAD, 4)),
@@ -529,9 +516,6 @@ SCHEMAS = {
     ),
     "quantized-draft-acceptance": fields(
         targets=each(fields("places bytes", rows=rows(fields("bits agreement bytes", rate=SPREAD))))
-    ),
-    "look-ahead-acceptance": fields(
-        targets=each(fields(rows=fields("rounds", conditional=rows(SPREAD), tau=SPREAD)))
     ),
     "self-draft-speed": fields(
         targets=each(

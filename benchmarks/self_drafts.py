@@ -3,7 +3,6 @@
     python -m benchmarks run early-exit-acceptance        # α and saturation by depth; 4 minutes
     python -m benchmarks run layer-skip-search            # α of sets of sublayers, searches; 15 minutes
     python -m benchmarks run quantized-draft-acceptance   # α of quantized copies; 3 minutes
-    python -m benchmarks run look-ahead-acceptance        # α by position: rows and heads; 5 minutes
     python -m benchmarks run self-draft-speed             # timed: paired turns; needs a quiet machine
     python -m benchmarks run sparse-cache-speed           # timed: long contexts; needs a quiet machine
 
@@ -27,10 +26,9 @@ from torch import Tensor
 from benchmarks.experiment import Experiment
 from benchmarks.speed import Bench, Contender, ours, take_turns
 from specdec_book import recordings
-from specdec_lite import CausalLM, generate, theory, timing
+from specdec_lite import CausalLM, theory, timing
 from specdec_lite.decoding import default_rule
 from specdec_lite.drafters import (
-    BlockwiseDrafter,
     EarlyExitDrafter,
     LayerSkipDrafter,
     PassDrafter,
@@ -328,36 +326,6 @@ def bits(name: str, args) -> dict:
     linear = costs_by_bytes(target)
     whole = linear["head"] + target.num_layers * (linear["attention"] + linear["mlp"])
     return {"places": target_probs[..., 0].numel(), "bytes": whole, "rows": rows}
-
-
-def by_position(target: CausalLM, drafter, rows, new: int) -> dict:
-    """Return accepted ÷ reached for each drafted position at temperature 1, and τ."""
-    texts = [
-        generate(target, ids, drafter, new, 1.0, seed=seed).steps for seed, ids in enumerate(rows)
-    ]
-    levels = max(len(step.tree) for steps in texts for step in steps)
-    whole = [[step for step in steps if len(step.tree) == levels] for steps in texts]
-    reached = [
-        [[sum(step.accepted >= level for step in steps)] for steps in whole]
-        for level in range(levels + 1)
-    ]
-    emitted = [[sum(len(step.tokens) for step in steps)] for steps in whole]
-    return {
-        "rounds": sum(map(len, whole)),
-        "conditional": [ratio(over, under) for under, over in zip(reached, reached[1:])],
-        "tau": ratio(emitted, reached[0]),
-    }
-
-
-def ahead(name: str, args) -> dict:
-    """Measure look-ahead rows and, for the pair's target, its blockwise heads."""
-    target, tokenizer = load_target(name)
-    rows = prompts(name, tokenizer, args.texts)
-    results = {"rows": by_position(target, PassDrafter.from_pretrained(target), rows, args.new)}
-    if name == "pair":
-        heads = BlockwiseDrafter.from_pretrained(target, k=5)
-        results["heads"] = by_position(target, heads, rows, args.new)
-    return results
 
 
 # Timings ------------------------------------------------------------------------------------------
@@ -688,12 +656,6 @@ class SelfDrafts(Experiment):
             "quick": "--texts 1 --new 4".split(),
             "texts": 4,
             "new": 48,
-        },
-        "look-ahead-acceptance": {
-            "measure": staticmethod(ahead),
-            "what": "look-ahead rows and heads: acceptance by position",
-            "time": "5 minutes",
-            "quick": "--texts 6 --new 16".split(),
         },
         "self-draft-speed": {
             "measure": staticmethod(speed),

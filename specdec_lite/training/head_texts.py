@@ -1,6 +1,5 @@
 """The texts that heads are trained and evaluated on: written by the target itself, in batches."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,9 +134,3 @@ def train_on_batches(
         return (torch.tensor([step, numbers[step]]) for step in range(first, plan.steps))
 
     return train(head, loss, {"batches": numbers}, plan, path, source=source)
-
-
-def endless_batches(count: int) -> Iterator[int]:
-    """Yield the numbers of batches without end, in a new random order for every epoch."""
-    for epoch in itertools.count():
-        yield from batch_order(count, count, epoch)

@@ -22,6 +22,22 @@ ELSEWHERE = {
 """Experiments that a chapter, a test or a training command measures."""
 
 
+UNSHOWN = {
+    "head-bits-smollm2",
+    "page-sizes",
+    "parallel-heads-smollm2",
+    "proposal-times",
+    "speed-smollm2",
+}
+"""Experiments that no page shows: they support a setting of the library or a limit of the tests."""
+
+
+def test_every_other_recording_is_shown_on_a_page():
+    shown = set().union(*index.pages().values())
+    unshown = index.by_experiment().keys() - shown - UNSHOWN
+    assert not unshown, "delete these recordings and their experiments, or show them"
+
+
 def test_the_index_is_up_to_date():
     written = index.PATH.read_text(encoding="utf-8")
     assert written == index.markdown(), "run: python -m benchmarks index"
@@ -44,6 +60,9 @@ def test_a_page_is_found_however_it_names_a_recording(tmp_path):
             "quantized-draft-acceptance",
         },
         "NextWord.load()": {"next-words"},
+        'board.load("pair")': {"scoreboard-counts", "scoreboard-clocks"}
+        | {"scoreboard-counts-smollm2", "scoreboard-clocks-smollm2"},
+        "<!-- recorded: longer-training: data -->": {"longer-training"},
         'print("memory")': set(),
     }
     for source, names in code.items():
