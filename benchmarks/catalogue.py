@@ -51,7 +51,7 @@ EXPERIMENTS = {
     "race": "race:RecordedRace",
     "rounds": "round:Rounds",
 }
-"""Module and class of each experiment, those with times first."""
+"""Module and class of each experiment, those with times first; a class may have several names."""
 
 
 def find(name: str) -> type[Experiment]:
