@@ -355,9 +355,10 @@ def rows_of_the_library() -> str:
         number = Path(row.chapter).name.split("_")[0].lstrip("0")
         place = f"appendix {number.upper()}" if number.startswith("a") else f"chapter {number}"
         rule = f"`{row.rule.name}`" if row.rule else "the default"
+        shown = name.replace(row.rule.name, rule) if row.rule else name
         weights = [TARGETS[model] for model in TARGETS if row.weights and not row.why_not(model)]
         link = f"[{place}](../{row.chapter}.ipynb)"
-        cells = (name, sources[row.source], rule, ", ".join(weights) or "–", link)
+        cells = (shown, sources[row.source], rule, ", ".join(weights) or "–", link)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -199,6 +199,7 @@ class ScoreboardCounts(Experiment):
         *"--prompts 4 --new-tokens 8 --kinds json".split(),
     )
     unrelated = ("prompts", "kinds", "temperatures", "share")
+    timed = False
     model = "pair"
     dtype = "float32"
     variants = {
@@ -354,6 +355,7 @@ class ScoreboardCounts(Experiment):
         if any(old.get(name) != value for name, value in self.identity.items()):
             return stamp, data
         data["about"] = old["about"] | data["about"]  # a run may count some rows only
+        data = json.loads(json.dumps(data))  # as the old one was read: with lists for tuples
         unchanged = all(old[name] == data[name] for name in data)
         return (stamps.split(old)[0] if unchanged else stamp), data
 
