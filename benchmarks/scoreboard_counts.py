@@ -355,8 +355,8 @@ class ScoreboardCounts(Experiment):
         if any(old.get(name) != value for name, value in self.identity.items()):
             return stamp, data
         data["about"] = old["about"] | data["about"]  # a run may count some rows only
-        data = json.loads(json.dumps(data))  # as the old one was read: with lists for tuples
-        unchanged = all(old[name] == data[name] for name in data)
+        as_read = json.loads(json.dumps(data))  # the old one has lists for tuples
+        unchanged = all(old[name] == each for name, each in as_read.items())
         return (stamps.split(old)[0] if unchanged else stamp), data
 
     def restore(self, data):
