@@ -26,8 +26,6 @@ LONGEST = 8000
 """Milliseconds of the whole loop, at most."""
 LARGEST = 300_000
 """Bytes of the file, at most."""
-COLORS = 64
-"""Colors of a frame. With few of them the lossless format is smaller than the lossy one, and sharp."""
 WIDTH, HEIGHT = 880, 560
 PAGE = """<!doctype html><html lang="en" data-theme="light"><title>race</title>
 <style>body {{ margin: 12px; background: #fff; font-family: system-ui, sans-serif }} {css}
@@ -60,10 +58,7 @@ def frames(widget: Race) -> list[Image.Image]:
             page.clock.run_for(FRAME)
             images.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         page.close()
-    palette = images[-1].quantize(COLORS)  # one for all frames, so that what rests stays the same
-    return [
-        each.quantize(palette=palette, dither=Image.Dither.NONE).convert("RGB") for each in images
-    ]
+    return images
 
 
 def main() -> None:
