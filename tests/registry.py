@@ -329,6 +329,31 @@ def of_scoreboard(method: Method) -> Callable[[CausalLM], Drafter]:
 
 DRAFTERS |= {name: of_scoreboard(row) for name, row in METHODS.items() if row.tiny}
 
+
+def lookup(target: CausalLM) -> Drafter:
+    """Return the drafter that a composite has beside another, unless it is given one."""
+    return d.PromptLookupDrafter(3, 1)
+
+
+def cascade(make: Callable[[CausalLM], Drafter], middle: CausalLM) -> Drafter:
+    """Return a cascade whose inner drafter drafts for the middle model."""
+    return d.CascadeDrafter(middle, make(middle), 3)
+
+
+# Composites: name → a function (make, target, beside=lookup) of the drafter inside; `make` and
+# `beside` are functions from the target to a drafter, as in DRAFTERS. The drafter beside it
+# sometimes wins, so that the session of the other is asked for drafts on which it hears no verdict.
+COMPOSITES = {
+    "bandit": lambda make, target, beside=lookup: d.BanditDrafter([beside(target), make(target)]),
+    "merged": lambda make, target, beside=lookup: d.MergedDrafter([make(target), beside(target)]),
+    "relay": lambda make, target, beside=lookup: d.RelayDrafter(
+        [(make(target), 2), (beside(target), 2)]
+    ),
+    "tempered": lambda make, target, beside=lookup: d.TemperedDrafter(make(target), 0.6),
+    "coupled": lambda make, target, beside=lookup: d.CoupledDrafter(make(target)),
+    "cascade": lambda make, target, beside=lookup: cascade(make, perturbed(target, 0.05)),
+}
+
 # Drafters that use a part of the target's layers or of its cache.
 NATIVE_ONLY = {
     "early exit",

@@ -1,11 +1,13 @@
 """Exact distributions for the tests: of speculative texts, of the target's own texts, and random."""
 
+import math
+
 import torch
 from models_zoo import WINDOW, hugging_face, native
 
 from specdec_lite import stream
 from specdec_lite.acceptance import block_distribution, draw_chain, joint_distribution
-from specdec_lite.diagnosis.enumeration import distance as distance
+from specdec_lite.diagnosis.enumeration import TooManyOutcomes, distance as distance
 from specdec_lite.sampling import Sampling, outcomes
 
 NATIVE = {
@@ -24,39 +26,56 @@ TINY = dict(
 )
 
 
-def exact_text_law(target, drafter, sampling, length, rule=None, processors=()):
-    """Return {text: probability} of the first `length` tokens, over every outcome of every draw."""
+START = (1, 2)
+"""The prompt of the enumerated texts."""
+
+
+def exact_text_law(
+    target, drafter, sampling, length, rule=None, processors=(), prompt=START, most=math.inf
+):
+    """Return {text: probability} of the first `length` tokens, over every outcome of every draw.
+
+    It raises TooManyOutcomes beyond `most` of them.
+    """
 
     def run(rng):
         steps = stream(
             target,
-            [1, 2],
+            prompt,
             drafter,
             length,
             sampling.temperature,
             sampling.top_k,
             sampling.top_p,
             rule,
+            (),
             rng=rng,
             processors=processors,
         )
         return tuple(token for step in steps for token in step.tokens)
 
     probs = {}
-    for text, weight in outcomes(run):
+    for count, (text, weight) in enumerate(outcomes(run), 1):
+        if count > most:
+            raise TooManyOutcomes
         probs[text] = probs.get(text, 0.0) + weight
     return probs
 
 
-def own_text_law(target, sampling, length, processors=()):
+def by_the_module(target, ids):
+    """Return the logits [V] after a text, of the bare module, without our cache or mask."""
+    return target.model(ids[None])[0, -1]
+
+
+def own_text_law(target, sampling, length, processors=(), prompt=START, logits=by_the_module):
     """Return {text: probability} of the target's first `length` tokens, without a drafter."""
 
     def row(text):
-        ids = torch.tensor([1, 2, *text])
-        logits = target.model(ids[None])[0, -1]
+        ids = torch.tensor([*prompt, *text])
+        after = logits(target, ids)
         for processor in processors:
-            logits = processor(ids, logits)
-        return sampling(logits).tolist()
+            after = processor(ids, after)
+        return sampling(after).tolist()
 
     probs = {(): 1.0}
     for _ in range(length):

@@ -8,7 +8,7 @@ runs.
 import pytest
 import torch
 from models_zoo import PROMPT, native, perturbed
-from registry import DRAFTERS, NATIVE_ONLY
+from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate
@@ -17,14 +17,6 @@ from specdec_lite.drafters.combined.composite import children
 from specdec_lite.request import prepare
 from specdec_lite.sampling import Sampling
 
-COMPOSITES = {
-    "bandit": lambda make, target: d.BanditDrafter([d.PromptLookupDrafter(3, 1), make(target)]),
-    "merged": lambda make, target: d.MergedDrafter([make(target), d.PromptLookupDrafter(2, 1)]),
-    "relay": lambda make, target: d.RelayDrafter([(make(target), 2), (d.SuffixDrafter(2), 2)]),
-    "tempered": lambda make, target: d.TemperedDrafter(make(target), 0.6),
-    "coupled": lambda make, target: d.CoupledDrafter(make(target)),
-    "cascade": lambda make, target: cascade(make, perturbed(target, 0.05)),
-}
 SAMPLE = [
     "draft model",
     "suffix decoding",
@@ -38,10 +30,6 @@ SAMPLE = [
 TARGET = native()
 REASONS = "tree|same_noise|native|hidden states|noise|model without|chain"
 """What a refusal names."""
-
-
-def cascade(make, middle):
-    return d.CascadeDrafter(middle, make(middle), 3)
 
 
 def decode_or_refuse(make, length: int = 24):
