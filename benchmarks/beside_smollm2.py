@@ -99,7 +99,8 @@ class Bench(OnSmolLM2):
         for method in self.methods:
             drafter = self.exported(method, folder(method))
             outputs = [
-                generate(self.model[0], ids, drafter, ask["new_tokens"]) for ids in self.prompts
+                generate(self.model[0], ids, drafter, ask["new_tokens"], stop_token_ids=())
+                for ids in self.prompts
             ]
             texts[method] = [output.tokens.tolist() for output in outputs]
             steps = [step for output in outputs for step in output.steps if len(step.tree)]

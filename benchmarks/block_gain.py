@@ -55,7 +55,7 @@ def drafts(pair: Pair, ids: Tensor, new_tokens: int, seed: int) -> list[Draft]:
         return acceptance.speculative_sampling(proposal, rows, rng)
 
     drafter = ModelDrafter(pair.draft, max(LENGTHS))
-    generate(pair.target, ids, drafter, new_tokens, 1.0, rule=watched, seed=seed)
+    generate(pair.target, ids, drafter, new_tokens, 1.0, rule=watched, stop_token_ids=(), seed=seed)
     return seen
 
 

@@ -204,7 +204,9 @@ def shapes(
         for temperature in (0.0, 1.0):
             drafter = EagleDrafter(target, head, draft)
             runs = [
-                generate(target, ids, drafter, new_tokens, temperature, seed=number).stats
+                generate(
+                    target, ids, drafter, new_tokens, temperature, stop_token_ids=(), seed=number
+                ).stats
                 for number, ids in enumerate(prompts)
             ]
             tau = torch.tensor([run.tokens / run.target_passes for run in runs])

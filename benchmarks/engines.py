@@ -121,7 +121,7 @@ def ours(target: CausalLM, drafter, new_tokens: int) -> Decode:
         outputs = []
 
         def run() -> list[list[int]]:
-            outputs.extend(generate_batch(target, prompts, drafter, new_tokens))
+            outputs.extend(generate_batch(target, prompts, drafter, new_tokens, stop_token_ids=()))
             return [output.tokens.tolist() for output in outputs]
 
         answer = run_timed(run)

@@ -197,7 +197,7 @@ def decode(
 ) -> dict:
     """Decode one text; tokens, rounds and seconds are counted after its first round."""
     timed = None if drafter is None else TimedDrafter(drafter)
-    steps = stream(target, prompt, timed, new_tokens, temperature, seed=seed)
+    steps = stream(target, prompt, timed, new_tokens, temperature, stop_token_ids=(), seed=seed)
     first = next(steps).tokens
     before = 0.0 if timed is None else timed.seconds
     began = process_time()

@@ -220,7 +220,9 @@ class ModelFreeTokens(OnSmolLM2):
         nodes = int(part.split()[1])
         drafter = TokenRecyclingDrafter(target, nodes)
         steps = lambda row: (
-            generate(target, ids(row["prompt"]), drafter, len(ids(row["answer"]))).steps
+            generate(
+                target, ids(row["prompt"]), drafter, len(ids(row["answer"])), stop_token_ids=()
+            ).steps
         )
         return measure_drafter([*rows, *agent], part, nodes, steps)
 

@@ -52,7 +52,7 @@ class NextWords(OnSmolLM2):
         ids, count = tokenizer.encode(STORY), self.options.new_tokens
         texts = {}
         for name, settings in SETTINGS.items():
-            out = generate(model, ids, max_new_tokens=count, seed=1, **settings)
+            out = generate(model, ids, max_new_tokens=count, stop_token_ids=(), seed=1, **settings)
             texts[name] = tokenizer.decode(out.tokens.tolist())
         return texts
 

@@ -43,7 +43,7 @@ def served(drafter, target: CausalLM, stream, new: int, evaluate, every: int) ->
     rows = []
     evaluations = []
     for seed, (topic, prompt) in enumerate(stream):
-        out = generate(target, prompt, drafter, new, temperature=1.0, seed=seed)
+        out = generate(target, prompt, drafter, new, temperature=1.0, stop_token_ids=(), seed=seed)
         drafter.learn([*prompt, *out.tokens.tolist()])
         tested = sum(step.tested for step in out.steps)
         accepted = sum(step.accepted for step in out.steps)

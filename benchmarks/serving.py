@@ -141,7 +141,7 @@ def decode(
     target = plan.pair.target
     drafter = ModelDrafter(plan.pair.draft, gamma) if gamma else None
     options = (drafter, plan.new_tokens, temperature)
-    requests = [prepare(target, prompt, *options) for prompt in prompts]
+    requests = [prepare(target, prompt, *options, stop_token_ids=()) for prompt in prompts]
     rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
     used = process_time()
     outputs = decode_rows(requests[0], storage, rows)

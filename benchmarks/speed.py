@@ -522,7 +522,10 @@ def cost_by_context(target: CausalLM, prompt: Tensor, most: int = 1000) -> dict:
     """Measure seconds per token, and per target pass, by position in one long plain run."""
     prompt = prompt[:64]
     count = min(most, target.max_positions - len(prompt))
-    runs = [generate(target, prompt, None, count, 1.0, seed=seed).steps for seed in range(3)]
+    runs = [
+        generate(target, prompt, None, count, 1.0, stop_token_ids=(), seed=seed).steps
+        for seed in range(3)
+    ]
     positions = [
         position for position in range(100, most, 200) if position + 25 <= len(prompt) + count
     ]

@@ -78,7 +78,7 @@ def skipped_sublayers() -> list[tuple[int, str]]:
 def grids(target, tokenizer, options) -> dict:
     """Record one text from three initial guesses, with all its positions guessed in parallel."""
     ids, count = chat(tokenizer, PROMPTS["repetition"]), options.grid
-    plain = generate(target, ids, max_new_tokens=count).tokens.tolist()
+    plain = generate(target, ids, max_new_tokens=count, stop_token_ids=()).tokens.tolist()
     altered = [*plain[:-1]]
     altered[len(altered) // 3] = plain[0]
     starts = {
@@ -88,7 +88,7 @@ def grids(target, tokenizer, options) -> dict:
     }
     runs = []
     for name, guess in starts.items():
-        out = generate(target, ids, JacobiDrafter(count - 1, guess), count)
+        out = generate(target, ids, JacobiDrafter(count - 1, guess), count, stop_token_ids=())
         assert out.tokens.tolist() == plain, name
         runs.append({"start": name, "rows": record_grid(out, tokenizer)})
     return {"prompt": PROMPTS["repetition"], "runs": runs}
@@ -101,7 +101,9 @@ def rounds(target, tokenizer, options) -> list[dict]:
         ids = chat(tokenizer, PROMPTS[domain])
         for temperature in (0.0, 1.0):
             for name, drafter in METHODS.items():
-                out = generate(target, ids, drafter, options.new_tokens, temperature, seed=0)
+                out = generate(
+                    target, ids, drafter, options.new_tokens, temperature, stop_token_ids=(), seed=0
+                )
                 fed = sum(len(step.tree) + 1 for step in out.steps)
                 rows.append(
                     {
@@ -136,7 +138,14 @@ def logits(target, tokenizer, options) -> tuple[Tensor, Tensor]:
     rows = []
     for text in PROMPTS.values():
         ids = [*chat(tokenizer, text)]
-        out = generate(target, ids, max_new_tokens=options.new_tokens, temperature=1.0, seed=0)
+        out = generate(
+            target,
+            ids,
+            max_new_tokens=options.new_tokens,
+            temperature=1.0,
+            stop_token_ids=(),
+            seed=0,
+        )
         text = ids + out.tokens.tolist()
         cache = target.new_cache(capacity=len(text))
         for kind in (cache, target.new_cache(capacity=len(text)).view(skip=skipped_sublayers())):

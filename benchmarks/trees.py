@@ -226,7 +226,14 @@ def decode(
         step
         for seed, text in enumerate(ids)
         for step in generate(
-            pair.target, text, drafter, tokens, temperature=temperature, seed=seed, **options
+            pair.target,
+            text,
+            drafter,
+            tokens,
+            temperature=temperature,
+            stop_token_ids=(),
+            seed=seed,
+            **options,
         ).steps
     ]
 

@@ -18,7 +18,7 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
 from specdec_lite.proposal import Proposal, Step
 from specdec_lite.request import Request, prepare
-from specdec_lite.sampling import SeededRng
+from specdec_lite.sampling import Rng, SeededRng
 from specdec_lite.scheduling import FirstDrop
 from specdec_lite.speculation import (
     PathProcessor,
@@ -69,7 +69,7 @@ def generate_batch(
     top_k: int | None = None,
     top_p: float | None = None,
     rule: RuleFunction | Verifier | None = None,
-    stop_token_ids: int | Collection[int] | None = (),
+    stop_token_ids: int | Collection[int] | None = None,
     seeds: Sequence[int | None] | None = None,
     processors: PathProcessor | Sequence[PathProcessor] | None = (),
     logprobs: bool = False,
@@ -84,7 +84,8 @@ def generate_batch(
     half precision a greedy text may differ after a near-tie.
 
     Args:
-        target: a native `CausalLM`.
+        target: a `CausalLM`. A Hugging Face model that cannot take the mask of a tree runs a pass
+            for each row.
         prompts: at least one row of ids; rows may have different lengths. Or a tokenizer's encoding
             of several texts; entries that its attention_mask marks as padding are left out.
         drafter: drafts for each row by itself; None for plain decoding.
@@ -108,7 +109,8 @@ def generate_batch(
         TypeError: as `generate` does, before any model runs.
         ValueError: likewise; also if prompts is empty or seeds has another length.
     """
-    checks.native("target", target)
+    if not hasattr(checks.target("target", target), "backend"):
+        raise TypeError(f"target is a {type(target).__name__}: a batch needs a CausalLM")
     prompts = rows_of(prompts)
     if not prompts:
         raise ValueError("prompts is empty: must hold at least one row of token ids")
@@ -147,8 +149,8 @@ def rows_of(prompts) -> list:
 
 
 def start_rows(
-    requests: Sequence[Request], rngs: Sequence[SeededRng]
-) -> tuple[list[Row], BatchStorage]:
+    requests: Sequence[Request], rngs: Sequence[Rng]
+) -> tuple[list[Row], BatchStorage | None]:
     """Run the prefill of every prompt, and start the drafter for it."""
     capacity = max(request.capacity for request in requests)
     storage, caches = row_caches(requests[0].target, len(requests), capacity)
@@ -160,7 +162,10 @@ def start_rows(
 
 
 def decode_rows(
-    request: Request, storage: BatchStorage, rows: list[Row], schedule: FirstDrop | None = None
+    request: Request,
+    storage: BatchStorage | None,
+    rows: list[Row],
+    schedule: FirstDrop | None = None,
 ) -> list[Output]:
     """Run rounds until every row is done."""
     done: dict[int, Output] = {}
@@ -168,14 +173,17 @@ def decode_rows(
         run_round(request, storage, rows, schedule)
         done |= {row.number: Output.of(row.steps) for row in rows if row.is_done}
         remaining = [index for index, row in enumerate(rows) if not row.is_done]
-        if 0 < len(remaining) < len(rows):
+        if storage is not None and 0 < len(remaining) < len(rows):
             storage.keep_rows(remaining)
         rows = [rows[index] for index in remaining]
     return [done[number] for number in sorted(done)]
 
 
 def run_round(
-    request: Request, storage: BatchStorage, rows: Sequence[Row], schedule: FirstDrop | None = None
+    request: Request,
+    storage: BatchStorage | None,
+    rows: Sequence[Row],
+    schedule: FirstDrop | None = None,
 ) -> None:
     """Let every row draft, score the scheduled drafts in one pass, then verify and commit each row."""
     target = request.target

@@ -129,7 +129,7 @@ def stream(
     top_k: int | None = None,
     top_p: float | None = None,
     rule: RuleFunction | Verifier | None = None,
-    stop_token_ids: int | Collection[int] | None = (),
+    stop_token_ids: int | Collection[int] | None = None,
     seed: int | None = None,
     rng: Rng | None = None,
     processors: PathProcessor | Sequence[PathProcessor] | None = (),
@@ -197,7 +197,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     rule: RuleFunction | Verifier | None = None,
-    stop_token_ids: int | Collection[int] | None = (),
+    stop_token_ids: int | Collection[int] | None = None,
     seed: int | None = None,
     processors: PathProcessor | Sequence[PathProcessor] | None = (),
     logprobs: bool = False,
@@ -217,7 +217,7 @@ def generate(
         top_p: as in `Sampling`.
         rule: None for `exact_match` at temperature 0 and `speculative_sampling` above.
         stop_token_ids: decoding ends after the first of these ids, which is part of the output. A
-            row, one id, or None for none, as `tokenizer.eos_token_id` and configurations have it.
+            row or one id; None for the target's own, `target.end_of_text`, and () for none.
         seed: makes a run repeatable on one machine, dtype and γ. Another γ draws random numbers in
             another order.
         processors: functions (prefix_ids, logits) → logits, applied in order to every path that the

@@ -21,8 +21,9 @@ class Grammar:
     """Allow only tokens with which the generated text can still match a regular expression.
 
     A text that matches may end: the end-of-text token is allowed there, and where nothing else can
-    follow it is the only one. Decode with it among `stop_token_ids`. Tokens that are part of a
-    character only are never allowed, since an expression is over characters.
+    follow it is the only one. It must be among `stop_token_ids`, as the target's own is by default.
+    Tokens that are part of a character only are never allowed, since an expression is over
+    characters.
 
     Args:
         expression: a regular expression, matched by the whole generated text.

@@ -104,7 +104,7 @@ def prepare(
     top_k: int | None = None,
     top_p: float | None = None,
     rule: RuleFunction | Verifier | None = None,
-    stop_token_ids: int | Collection[int] | None = (),
+    stop_token_ids: int | Collection[int] | None = None,
     processors: PathProcessor | Sequence[PathProcessor] | None = (),
     logprobs: bool = False,
 ) -> Request:
@@ -113,7 +113,7 @@ def prepare(
     Shapes: prompt_ids [n].
     """
     tokens = _prompt(target, prompt_ids, max_new_tokens)
-    stops = _stops(stop_token_ids, target.vocab_size)
+    stops = _stops(stop_token_ids, target)
     if drafter is not None:
         _check_drafter(drafter, target, len(tokens) + max_new_tokens)
     sampling = Sampling(temperature, top_k, top_p)
@@ -200,10 +200,12 @@ def _ids(name: str, ids) -> Tensor:
         ) from None
 
 
-def _stops(stop_token_ids: int | Collection[int] | None, vocab_size: int) -> frozenset[int]:
-    """Return the stop tokens as a set, after checking them."""
+def _stops(stop_token_ids: int | Collection[int] | None, target: CausalLM) -> frozenset[int]:
+    """Return the stop tokens as a set, after checking them; for None, the target's own."""
     if stop_token_ids is None:
-        return frozenset()
+        # A configuration may name an id that the model does not have; a model of counts names none.
+        own = getattr(target, "end_of_text", ())
+        return frozenset(token for token in own if 0 <= token < target.vocab_size)
     # A set is no row for torch, but it is what users have for ids without an order.
     is_set = isinstance(stop_token_ids, (set, frozenset))
     ids = _ids("stop_token_ids", list(stop_token_ids) if is_set else stop_token_ids)
@@ -212,7 +214,7 @@ def _stops(stop_token_ids: int | Collection[int] | None, vocab_size: int) -> fro
         raise TypeError(
             f"stop_token_ids={stop_token_ids!r}: must be None, a token id or a row of token ids"
         )
-    _check_range("stop_token_ids", ids.long(), vocab_size)
+    _check_range("stop_token_ids", ids.long(), target.vocab_size)
     return frozenset(ids.tolist())
 
 

@@ -3,12 +3,17 @@
 import pytest
 import torch
 from chosen import one_in
-from models_zoo import PROMPT, native
+from models_zoo import FAMILIES, PROMPT, build, hugging_face, native
 from registry import DRAFTERS, RULES
+from text_laws import distance, own_text_law
+from transformers import BatchEncoding
 
-from specdec_lite import batch, generate, generate_batch
+from specdec_lite import CausalLM, batch, generate, generate_batch
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.engine import ragged
+from specdec_lite.drafters.copying.ngram_model import NgramModel
+from specdec_lite.engine import hugging_face as back_end, ragged
+from specdec_lite.request import prepare
+from specdec_lite.sampling import Sampling, SeededRng, outcomes
 
 TARGET = native(dtype=torch.float64)
 PROMPTS = [PROMPT, PROMPT[:3], PROMPT * 6, [7, 2], [9]]
@@ -16,9 +21,9 @@ PROMPTS = [PROMPT, PROMPT[:3], PROMPT * 6, [7, 2], [9]]
 NAMES = sorted(name for name in DRAFTERS if "device" not in name)
 
 
-def alone(prompts, drafter, seeds, **options):
+def alone(prompts, drafter, seeds, target=TARGET, **options):
     return [
-        generate(TARGET, prompt, drafter, seed=seed, **options)
+        generate(target, prompt, drafter, seed=seed, **options)
         for prompt, seed in zip(prompts, seeds)
     ]
 
@@ -138,14 +143,107 @@ def test_bad_input_is_refused_before_a_model_runs(prompts, options, message, mon
         generate_batch(TARGET, prompts, **options)
 
 
-def test_the_encoding_of_several_texts_is_taken_without_its_padding():
+@pytest.mark.parametrize("family", [None, "Llama", "Bloom"])
+def test_the_encoding_of_several_texts_is_taken_without_its_padding(family):
+    target = TARGET if family is None else hugging_face(family)
     rows = [[5, 6, 7, 8], [9, 4]]
-    alone = [generate(TARGET, row, None, 6).tokens.tolist() for row in rows]
+    alone = [generate(target, row, None, 6).tokens.tolist() for row in rows]
     left = {"input_ids": [[5, 6, 7, 8], [0, 0, 9, 4]], "attention_mask": [[1] * 4, [0, 0, 1, 1]]}
-    right = {"input_ids": torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])}
+    right = BatchEncoding({"input_ids": torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])})
     right["attention_mask"] = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
     for encoding in (left, right, {"input_ids": rows}):
-        outputs = generate_batch(TARGET, encoding, None, 6)
+        outputs = generate_batch(target, encoding, None, 6)
         assert [out.tokens.tolist() for out in outputs] == alone
     with pytest.raises(TypeError, match="input_ids"):
-        generate_batch(TARGET, {"ids": rows}, None, 6)
+        generate_batch(target, {"ids": rows}, None, 6)
+    (single,) = generate_batch(target, {"input_ids": rows[0]}, None, 6)
+    assert single.tokens.tolist() == alone[0]
+
+
+# Hugging Face models -------------------------------------------------------------------------------
+
+SHARED = ["Llama", "GPT2", "Gemma2", "Mistral", "Qwen3Moe", "DeepseekV3"]
+"""Families whose rows share a pass: positions, windows, experts and latent keys."""
+ALONE = ["Bloom", "Mpt", "Llama4"]
+"""Families of which every row has a pass of its own: their code makes its own mask."""
+OTHERS = [
+    pytest.param(family, marks=pytest.mark.registry)
+    for family in FAMILIES
+    if family not in SHARED + ALONE
+]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("family", [*SHARED, *ALONE, *OTHERS])
+def test_every_row_of_a_hugging_face_model_equals_its_single_run(family, temperature, monkeypatch):
+    target, passes = hugging_face(family), []
+    forward = back_end.HuggingFaceBackend._forward
+    monkeypatch.setattr(
+        back_end.HuggingFaceBackend,
+        "_forward",
+        lambda self, inputs, tokens, *rest, **more: (
+            self is target.backend
+            and passes.append(len(tokens))
+            or forward(self, inputs, tokens, *rest, **more)
+        ),
+    )
+    options = {"max_new_tokens": 14, "temperature": temperature}
+    seeds = range(len(PROMPTS))
+    for name in (None, *GREEDY[1:], "EAGLE-3, a tree"):
+        drafter = None if name is None else DRAFTERS[name](target)
+        passes.clear()
+        batched = generate_batch(target, PROMPTS, drafter, seeds=seeds, **options)
+        widest = max(passes)
+        same(batched, alone(PROMPTS, drafter, seeds, target, **options))
+        assert family not in SHARED or widest == len(PROMPTS)
+        assert family not in ALONE or widest == 1
+
+
+def test_a_row_of_a_hugging_face_model_keeps_the_distribution():
+    """Exactly, over every outcome of the first row's chance; the second row has chance of its own."""
+    options = dict(vocab_size=3, hidden_size=16, num_attention_heads=2, num_key_value_heads=1)
+    target = CausalLM(build("Llama", options | dict(intermediate_size=16)).double())
+    for name in ("draft model", "suffix decoding", "Medusa heads, a sparse tree"):
+        requests = [
+            prepare(target, prompt, DRAFTERS[name](target), 2, 1.0) for prompt in ([1, 2], [0])
+        ]
+
+        def run(rng):
+            rows, storage = batch.start_rows(requests, [rng, SeededRng(3)])
+            return tuple(batch.decode_rows(requests[0], storage, rows)[0].tokens.tolist())
+
+        probs = {}
+        for text, weight in outcomes(run):
+            probs[text] = probs.get(text, 0.0) + weight
+        by_pass = lambda model, ids: model.score(ids, model.new_cache()).logits[0, -1]
+        own = own_text_law(target, Sampling(), 2, logits=by_pass)
+        assert distance(probs, own) < 1e-10
+
+
+@pytest.mark.parametrize("fault", ["a key less", "a position more"])
+def test_a_mask_or_a_position_that_is_off_by_one_is_noticed(fault, monkeypatch):
+    target = hugging_face("Llama")
+    drafter = DRAFTERS["draft model"](target)
+    single = alone(PROMPTS, drafter, range(5), target, max_new_tokens=14)
+    right, positions = back_end.visible, back_end.tree_positions
+
+    def short(*arguments):
+        mask = right(*arguments)
+        mask[-1, 0] = False
+        return mask
+
+    if fault == "a key less":
+        monkeypatch.setattr(back_end, "visible", short)
+    else:
+        monkeypatch.setattr(
+            back_end, "tree_positions", lambda length, *rest: positions(length + 1, *rest)
+        )
+    batched = generate_batch(target, PROMPTS, drafter, 14, seeds=range(5))
+    assert any(a.tokens.tolist() != b.tokens.tolist() for a, b in zip(batched, single))
+
+
+def test_a_model_of_counts_is_no_target_of_a_batch():
+    model = NgramModel.__new__(NgramModel)
+    model.score = model.new_cache = None
+    with pytest.raises(TypeError, match="target is a NgramModel: a batch needs a CausalLM"):
+        generate_batch(model, PROMPTS)

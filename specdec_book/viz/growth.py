@@ -82,7 +82,7 @@ def draft_trees(drafter: EagleDrafter, tokenizer, text: str, levels: int = 5) ->
     """Return one context of `TreeGrowth` as JSON types."""
     target = drafter.target
     ids = torch.tensor(tokenizer.encode(text), device=target.device)
-    truth = generate(target, ids, max_new_tokens=levels).tokens.tolist()
+    truth = generate(target, ids, max_new_tokens=levels, stop_token_ids=()).tokens.tolist()
     scores = target.score(ids[:-1], target.new_cache(), hidden_layers=drafter.hidden_layers)
     context = Context(ids, scores, Sampling(0.0), SeededRng(0), levels + 1, target.vocab_size, None)
     pool = ConfidenceTree(4, levels, 4 + 16 * levels)

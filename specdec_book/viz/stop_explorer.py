@@ -71,11 +71,13 @@ def record_positions(
 ) -> tuple[list[str], list[dict]]:
     """Return the words of a greedy text, and what would be drafted at each of its positions."""
     ids = [int(token) for token in prompt_ids]
-    text = generate(target, ids, max_new_tokens=count).tokens.tolist()
+    text = generate(target, ids, max_new_tokens=count, stop_token_ids=()).tokens.tolist()
     positions = []
     for position in range(count):
         policy = RecordingLength(gamma)
-        step = next(stream(target, [*ids, *text[:position]], drafter(policy), gamma + 1))
+        step = next(
+            stream(target, [*ids, *text[:position]], drafter(policy), gamma + 1, stop_token_ids=())
+        )
         positions.append(
             {
                 "q": [round(q, 4) for q, _ in policy.records],

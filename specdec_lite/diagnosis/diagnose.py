@@ -49,7 +49,7 @@ def diagnose(
         texts: {domain: texts}, or texts. Each text is a row of at least 16 ids, or a string if a
             tokenizer is given. None: a few of the shipped prompts if a tokenizer is given, else
             text that the target writes itself.
-        max_new_tokens: of every run of the loop.
+        max_new_tokens: of every run of the loop, which stops at the target's end of text.
         temperature: of the loop.
         tokenizer: an object with `encode(text)`.
         seed: of the order of the runs, and of the draws.
@@ -136,7 +136,9 @@ def own_texts(target: CausalLM, seed: int, count: int = 3) -> list[Tensor]:
         torch.cat(
             (
                 start.to(target.device),
-                generate(target, start, None, PROMPT, 1.0, seed=seed).tokens.to(target.device),
+                generate(target, start, None, PROMPT, 1.0, stop_token_ids=(), seed=seed).tokens.to(
+                    target.device
+                ),
             )
         )
         for start in starts

@@ -171,7 +171,7 @@ def llama_server(text: str) -> Counts | None:
     are used only if the request's line lacks a length, and they are then used alone.
     """
     line = (
-        rf"draft acceptance(?: rate)?\s*=\s*(?:{NUMBER}|-?nan)\s*"
+        rf"draft acceptance(?: rate)?\s*=\s*(?:{NUMBER}|-?nan(?:\(ind\))?)\s*"
         r"\(\s*(\d+) accepted /\s*(\d+) generated.*"
     )
     requests = list(re.finditer(line, text))

@@ -194,7 +194,7 @@ def examine(
     if draft is not None:
         for text, steps in loop.texts:
             openings += first_tokens(target, draft, text, steps, temperature)
-        run = generate(target, prompt, drafter, 4 * LEAST, 1.0, seed=seed)
+        run = generate(target, prompt, drafter, 4 * LEAST, 1.0, stop_token_ids=(), seed=seed)
         text = torch.cat((prompt, run.tokens.to(prompt.device)))
         sampled = first_tokens(target, draft, text, run.steps, 1.0)
         drawn = [q for step in run.steps for q in step.q]
@@ -202,7 +202,7 @@ def examine(
     rows = {name: [each.drawn for each in texts] for name, texts in acceptance.items()}
     return Evidence(
         temperature,
-        generate(target, prompt, itself, 2 * LEAST).stats.acceptance_rate,
+        generate(target, prompt, itself, 2 * LEAST, stop_token_ids=()).stats.acceptance_rate,
         in_a_batch(target, itself, loop),
         openings,
         sampled,
@@ -216,12 +216,12 @@ def examine(
 def in_a_batch(target: CausalLM, itself: Drafter, loop: Loop) -> float:
     """Return the acceptance of the target's own drafts in rows of different lengths.
 
-    NaN for models whose rows cannot share a pass.
+    NaN for Hugging Face models, which are not asked.
     """
     if not target.native:
         return float("nan")
     prompts = [loop.texts[0][0][:length] for length in (LEAST // 2, LEAST, 3 * LEAST)]
-    outs = generate_batch(target, prompts, itself, 2 * LEAST)
+    outs = generate_batch(target, prompts, itself, 2 * LEAST, stop_token_ids=())
     stats = [out.stats for out in outs]
     return sum(each.accepted for each in stats) / sum(each.tested for each in stats)
 

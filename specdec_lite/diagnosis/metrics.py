@@ -136,6 +136,9 @@ def check(counts: Counts) -> None:
             )
     if counts.share is not None and not 0 <= counts.share <= 1:
         raise ValueError(f"accepted ÷ drafted is {counts.share:.3f}: must be in [0, 1]")
+    if counts.drafted == 0:  # some print 0 or 1 for a mean over nothing
+        counts.tau = counts.share = counts.drafts = None
+        counts.rates = ()
     if counts.tau is not None and counts.tau < 1:
         raise ValueError(
             f"the acceptance length is {counts.tau:.3f}: with its bonus token it is ≥ 1, so add 1 to"

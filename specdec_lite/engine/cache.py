@@ -40,6 +40,12 @@ class Scores:
         hidden = {layer: states.clone() for layer, states in self.hidden.items()}
         return Scores(self.logits.clone(), hidden)
 
+    def of_row(self, index: int, count: int) -> "Scores":
+        """Return the first `count` rows of one sequence of a batch."""
+        part = (slice(index, index + 1), slice(count))
+        hidden = {layer: states[part] for layer, states in self.hidden.items()}
+        return Scores(self.logits[part], hidden)
+
     def along(self, path: Sequence[int]) -> "Scores":
         """Return the rows of the root and of the nodes on a path."""
         # The rows of a chain are a prefix.

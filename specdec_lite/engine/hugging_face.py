@@ -1,13 +1,14 @@
 """Passes of any Hugging Face causal language model: its masks, positions, cache and logits."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.engine.cache import Layer, Pass, Scores, additive, tree_positions, visible
+from specdec_lite.engine.cache import Cache, Layer, Pass, Scores, additive, tree_positions, visible
 from specdec_lite.engine.self_test import SelfTest, logits_scale
 from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
@@ -55,6 +56,40 @@ class HuggingFaceStorage:
         for layer, (keys, values) in zip(self._layers(), entries, strict=True):
             layer.keys = torch.cat((layer.keys, keys), dim=-2)
             layer.values = torch.cat((layer.values, values), dim=-2)
+
+    @classmethod
+    def joined(cls, rows: Sequence["HuggingFaceStorage"], length: int) -> "HuggingFaceStorage":
+        """Return the storages of several sequences as one, padded at their end to `length` entries."""
+        whole = cls()
+        for number in range(max(len(row.cache.layers) for row in rows)):
+            found = [row.entries(number) for row in rows]
+            some = next((pair for pair in found if pair), None)
+            if some is None:  # a layer that attends to another layer's keys
+                continue
+            pairs = [pair or tuple(x[..., :0, :] for x in some) for pair in found]
+            padded = (
+                torch.cat([F.pad(x, (0, 0, 0, length - x.shape[-2])) for x in kind])
+                for kind in zip(*pairs)
+            )
+            whole.cache.update(*padded, number)
+        return whole
+
+    def entries(self, number: int) -> tuple[Tensor, Tensor] | None:
+        """Return the keys and values [1, G, n, h] of a layer; None if it has stored none."""
+        layers: list[Any] = self.cache.layers
+        if number >= len(layers) or not layers[number].is_initialized:
+            return None
+        return layers[number].keys, layers[number].values
+
+    def take(self, whole: "HuggingFaceStorage", row: int, start: int, count: int) -> None:
+        """Append `count` entries of one sequence of a joined storage, from `start` on."""
+        for number, layer in enumerate(whole.cache.layers):
+            if layer.is_initialized:
+                new = (
+                    x[row : row + 1, ..., start : start + count, :]
+                    for x in (layer.keys, layer.values)
+                )
+                self.cache.update(*new, number)
 
     def _layers(self) -> list:
         layers: list[Any] = self.cache.layers
@@ -182,6 +217,44 @@ class HuggingFaceBackend:
                 lambda window: visible(length, count, tree, window, positions, cached), len(tokens)
             )
         return self._forward(inputs, tokens, options, inputs.last)
+
+    def score_rows(self, rows: Sequence[Pass]) -> list[Scores]:
+        """Run one pass for several sequences, each with a cache of its own.
+
+        Caches and tokens are padded at their end, and the mask hides the padding. A model that
+        verifies a tree path by path runs a pass for each sequence instead.
+        """
+        if self.by_path or len(rows) == 1:
+            return [self.score(row) for row in rows]
+        for row in rows:
+            self._check(row)
+        device, batch = rows[0].tokens.device, len(rows)
+        stored = max(row.cache.length for row in rows)
+        fed = max(row.count for row in rows)
+        tokens = torch.zeros(batch, fed, dtype=torch.long, device=device)
+        positions = torch.zeros_like(tokens)
+        for index, row in enumerate(rows):
+            tokens[index, : row.count] = row.tokens
+            ids = tree_positions(row.cache.length, row.count, row.tree, device)
+            positions[index, : row.count] = ids
+
+        def mask(window: int | None) -> Tensor:
+            shown = torch.zeros(batch, 1, fed, stored + fed, dtype=torch.bool, device=device)
+            shown[..., stored:] = torch.eye(fed, dtype=torch.bool, device=device)  # for the padding
+            for index, row in enumerate(rows):
+                length, count = row.cache.length, row.count
+                keys = visible(length, count, row.tree, window, positions[index, :count])
+                shown[index, 0, :count, :length] = keys[:, :length]
+                shown[index, 0, :count, stored : stored + count] = keys[:, length:]
+            return shown
+
+        whole = HuggingFaceStorage.joined([row.cache.storage for row in rows], stored)
+        inputs = Pass(tokens, Cache(whole, batch), hidden_layers=rows[0].hidden_layers)
+        options = {"position_ids": positions, "attention_mask": self._mask(mask, batch)}
+        scores = self._forward(inputs, tokens, options, last=False)
+        for index, row in enumerate(rows):
+            row.cache.storage.take(whole, index, stored, row.count)
+        return [scores.of_row(index, row.count) for index, row in enumerate(rows)]
 
     def _check(self, inputs: Pass) -> None:
         """Raise ValueError for what this kind of model cannot do."""

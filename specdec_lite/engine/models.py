@@ -40,7 +40,7 @@ class CausalLM:
         device: of the weights.
         dtype: of the weights.
         end_of_text: ids that end a text of this model, as its files or its own configuration state
-            them. `generate` stops at them if you pass `stop_token_ids=target.end_of_text`.
+            them. Decoding stops at them unless it is given other `stop_token_ids`.
         draft_only: why the model cannot verify; empty if it can.
 
     Raises:
@@ -57,6 +57,7 @@ class CausalLM:
         self.model: Any = model
         if isinstance(model, Transformer):
             self.backend = NativeBackend(model)
+            self.end_of_text = getattr(model, "end_of_text", ())  # as it was loaded
         elif hasattr(model, "can_generate") and model.can_generate():  # pyright: ignore[reportCallIssue]
             from specdec_lite.engine.hugging_face import HuggingFaceBackend
 

@@ -1,6 +1,7 @@
-"""One pass over sequences of different lengths: each has its own cache, in one shared storage.
+"""One pass over sequences of different lengths, each with its own cache.
 
-`batch` runs the rounds of such a batch. Native models only.
+`batch` runs the rounds of such a batch. The caches of a native model share one storage; those of a
+Hugging Face model are separate, and its back end pads them for a pass.
 """
 
 from collections.abc import Collection, Sequence
@@ -8,7 +9,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from specdec_lite.engine.cache import Cache, Layer, Scores, additive, tree_positions, visible
+from specdec_lite.engine.cache import Cache, Layer, Pass, Scores, additive, tree_positions, visible
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
 from specdec_lite.transfer import upload
@@ -71,8 +72,12 @@ class RowStorage(NativeStorage):
         self.whole.reserve(capacity)
 
 
-def row_caches(target: CausalLM, batch: int, capacity: int) -> tuple[BatchStorage, list[Cache]]:
-    """Return a batch's storage and one cache per sequence."""
+def row_caches(
+    target: CausalLM, batch: int, capacity: int
+) -> tuple[BatchStorage | None, list[Cache]]:
+    """Return a batch's storage, which only native models share, and one cache per sequence."""
+    if not target.native:
+        return None, [target.new_cache(capacity=capacity) for _ in range(batch)]
     storage = BatchStorage(target, batch, capacity)
     return storage, [Cache(row) for row in storage.rows]
 
@@ -80,7 +85,7 @@ def row_caches(target: CausalLM, batch: int, capacity: int) -> tuple[BatchStorag
 @torch.inference_mode()
 def score_rows(
     target: CausalLM,
-    storage: BatchStorage,
+    storage: BatchStorage | None,
     rows: Sequence[Tensor],
     caches: Sequence[Cache],
     trees: Sequence[TokenTree],
@@ -88,36 +93,51 @@ def score_rows(
 ) -> list[Scores]:
     """Return what `target.score(rows[b], caches[b], trees[b], …)` gives for each row, by one pass.
 
-    Shorter rows are padded at their end. The padding's keys are written beyond the row's length,
-    where no token attends to them and the next pass overwrites them.
-
     Shapes: rows [n_b].
     """
-    widest = max(map(len, rows))
-    lengths = [cache.length for cache in caches]
     roots = [
         target.root_slot(len(row), cache, tree)
         for row, cache, tree in zip(rows, caches, trees, strict=True)
     ]
-    end = max(lengths) + widest
+    with steady_attention(target.device):
+        if storage is None:
+            passes = [
+                Pass(row[None], cache, None if tree.is_chain else tree, hidden_layers)
+                for row, cache, tree in zip(rows, caches, trees)
+            ]
+            all_scores = target.backend.score_rows(passes)
+        else:
+            all_scores = _native_pass(target, storage, rows, caches, trees, hidden_layers)
+    for cache, row, root in zip(caches, rows, roots):
+        cache.root = root
+        cache.length += len(row)
+    return all_scores
+
+
+def _native_pass(
+    target: CausalLM,
+    storage: BatchStorage,
+    rows: Sequence[Tensor],
+    caches: Sequence[Cache],
+    trees: Sequence[TokenTree],
+    hidden_layers: Sequence[Layer],
+) -> list[Scores]:
+    """Run a pass of a native model over padded rows [n_b], and return each row's scores.
+
+    The padding's keys are written beyond the row's length, where no token attends to them and the
+    next pass overwrites them.
+    """
+    lengths = [cache.length for cache in caches]
+    end = max(lengths) + max(map(len, rows))
     storage.reserve(end)
     tokens, slots, positions, mask = _padded(target, rows, lengths, trees)
     hidden: dict = dict.fromkeys(hidden_layers)
     bias = additive(mask, target.dtype)
-    with steady_attention(target.device):
-        logits = target.model(
-            tokens, storage.tensors.part(slots=slice(0, end)), slots, positions, bias, None, hidden
-        )
-    for cache, row, root in zip(caches, rows, roots):
-        cache.root = root
-        cache.length += len(row)
-    return [
-        Scores(
-            logits[index : index + 1, : len(row)],
-            {layer: states[index : index + 1, : len(row)] for layer, states in hidden.items()},
-        )
-        for index, row in enumerate(rows)
-    ]
+    logits = target.model(
+        tokens, storage.tensors.part(slots=slice(0, end)), slots, positions, bias, None, hidden
+    )
+    scores = Scores(logits, hidden)
+    return [scores.of_row(index, len(row)) for index, row in enumerate(rows)]
 
 
 def _padded(

@@ -66,6 +66,7 @@ class StaticLM(CausalLM):
                 f" and at most the model's {model.max_positions} positions"
             )
         super().__init__(model.model)
+        self.end_of_text = model.end_of_text
         capture = self.device.type == "cuda" if capture is None else capture
         if capture and self.device.type != "cuda":
             raise ValueError(

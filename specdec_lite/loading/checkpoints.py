@@ -163,6 +163,8 @@ def load_model(
     else:
         model = load_native(folder, config, files, device, kind)
     model.end_of_text = end_of_text(folder, model.vocab_size)
+    if model.native:
+        model.model.end_of_text = model.end_of_text  # for whoever wraps the module again
     return model
 
 

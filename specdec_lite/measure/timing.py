@@ -260,11 +260,13 @@ def measure_costs(
     passes = {k: seconds[k] for k in ks}
     if drafter is None:
         return Costs(passes)
-    generate(target, prompt, drafter, WARM, temperature, seed=0)
+    generate(target, prompt, drafter, WARM, temperature, stop_token_ids=(), seed=0)
     steps = [
         step
         for seed in range(3)
-        for step in generate(target, prompt, drafter, new_tokens, temperature, seed=seed).steps
+        for step in generate(
+            target, prompt, drafter, new_tokens, temperature, stop_token_ids=(), seed=seed
+        ).steps
     ]
     drafting = [step.drafting for step in steps if len(step.tree)]
     per_pass = [step.drafting / step.draft_passes for step in steps if step.draft_passes]

@@ -66,7 +66,9 @@ def block_sizes(
     runs = {}
     for k in tqdm(blocks, desc="block sizes"):
         drafter = BlockwiseDrafter(target, heads, k)
-        runs[k] = [generate(target, ids, drafter, new_tokens) for _, ids in prompts]
+        runs[k] = [
+            generate(target, ids, drafter, new_tokens, stop_token_ids=()) for _, ids in prompts
+        ]
     texts = {k: [run.tokens.tolist() for run in outputs] for k, outputs in runs.items()}
     sizes: dict = {"k": list(blocks), "new_tokens": new_tokens, "prompts": len(prompts)}
     for name in ("all", *DOMAINS):

@@ -455,10 +455,39 @@ def test_old_vllm_tests_all_drafts_and_no_note_says_the_opposite():
     assert not any("never tested" in note for note in notes)
 
 
-def test_a_line_without_drafts_says_so():
-    text = "draft acceptance = -nan (    0 accepted /     0 generated), mean len =  1.00"
-    reading = explain(text)
-    assert reading.alpha is None and "nothing was drafted" in reading.missing[0]
+SPECULATION = {"acceptance_histogram": [0, 0, 0], "num_spec_steps": 0, "num_draft_tokens": 0}
+NOTHING_DRAFTED = {
+    "llama.cpp's server": "draft acceptance = -nan (    0 accepted /     0 generated), mean len =  1.00",
+    "its older line": "draft acceptance rate = -nan ( 0 accepted / 0 generated)",
+    "its line on Windows": "draft acceptance = -nan(ind) (    0 accepted /     0 generated)",
+    "its statistics": "statistics draft: #calls(b,g,a) = 1 0 0, #gen drafts = 0, #acc drafts = 0, #gen"
+    " tokens = 0, #acc tokens = 0",
+    "its examples": "n_draft = 8\nn_predict = 128\nn_drafted = 0\nn_accept = 0\naccept = nan%",
+    "its timings": json.dumps({"timings": {"predicted_n": 9, "draft_n": 0, "draft_n_accepted": 0}}),
+    "vLLM's line": VLLM.format(tau="nan", accepted=0, drafted=0, rates="", share="nan"),
+    "vLLM's counters": re.sub(r" [\d.]+$", " 0.0", COUNTERS, flags=re.MULTILINE),
+    "vLLM's example": "num_drafts: 0\nnum_draft_tokens: 0\nnum_accepted_tokens: 0",
+    "vLLM's benchmark": "Acceptance rate (%): 0.00\nAcceptance length: 1.00\nDrafts: 0\nDraft tokens:"
+    " 0\nAccepted tokens: 0",
+    "vLLM before version 1": "Speculative metrics: Draft acceptance rate: nan, Number of speculative"
+    " tokens: 4, Number of accepted tokens: 0, Number of draft tokens: 0, Number of emitted tokens: 0",
+    "a request of vLLM": json.dumps({"x": SPECULATION | {"mean_acceptance_length": 0.0}}),
+    "TensorRT-LLM": json.dumps({"specDecodingStats": {"numDraftTokens": 0, "acceptanceLength": 0}}),
+    "SGLang": json.dumps({"spec_verify_ct": 0, "spec_draft_token_num": 0, "completion_tokens": 9}),
+}
+
+
+@pytest.mark.parametrize("engine", NOTHING_DRAFTED)
+def test_a_text_without_drafts_says_so(engine):
+    reading = explain(NOTHING_DRAFTED[engine])
+    assert reading.alpha is None and reading.drafted_acceptance is None
+    assert reading.missing[0] == "drafts: nothing was drafted, so no rate follows"
+
+
+def test_a_length_of_zero_after_drafts_is_refused():
+    text = json.dumps({"specDecodingStats": {"numDraftTokens": 9, "acceptanceLength": 0}})
+    with pytest.raises(ValueError, match="add 1 to a length without it"):
+        explain(text)
 
 
 def test_lines_of_two_periods_are_not_mixed():

@@ -10,11 +10,14 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
     RepetitionPenaltyLogitsProcessor,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
 )
 
 from specdec_lite import CausalLM
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
 from specdec_lite.loading.custom_generate import SpeculativeGenerate
+from specdec_lite.sampling import Sampling
 
 PROMPT = torch.tensor([models_zoo.PROMPT])
 
@@ -58,6 +61,25 @@ def test_sampling_follows_the_global_seed_and_the_processors():
     assert sample(0, top_k=5) == sample(0, top_k=5) != sample(1, top_k=5)
     greedy = model.generate(PROMPT, max_new_tokens=16, do_sample=False).tolist()
     assert sample(3, top_k=1) == greedy, "one token is left"
+
+
+def test_ties_are_cut_here_and_kept_in_transformers():
+    """The exception that the docstring of `SpeculativeGenerate` states."""
+
+    def both(logits, warper, **settings):
+        theirs = warper(*settings.values())(None, logits[None].clone())[0]
+        return Sampling(1.0, **settings)(logits), theirs.softmax(-1)
+
+    tied, equal = torch.tensor([3.0, 2, 2, 2, 1, 0]), torch.zeros(4)
+    ours, theirs = both(tied, TopKLogitsWarper, top_k=2)
+    assert (ours > 0).tolist() == [True, True, False, False, False, False]
+    assert (theirs > 0).tolist() == [True, True, True, True, False, False]
+    ours, theirs = both(equal, TopPLogitsWarper, top_p=0.5)
+    assert (ours > 0).tolist() == [True, True, False, False]
+    assert (theirs > 0).tolist() == [False, False, True, True]
+    different = torch.tensor([0.3, 2.0, -1.0, 1.1, 0.7])
+    for warper, settings in ((TopKLogitsWarper, {"top_k": 2}), (TopPLogitsWarper, {"top_p": 0.7})):
+        assert torch.allclose(*both(different, warper, **settings))
 
 
 @pytest.mark.parametrize(

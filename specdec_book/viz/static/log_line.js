@@ -21,6 +21,9 @@ function check(found) {
   }
   if (found.share !== null && found.share > 1)
     throw new Unreadable(`accepted ÷ drafted is ${found.share.toFixed(3)}: must be in [0, 1]`);
+  if (found.drafted === 0)
+    // some print 0 or 1 for a mean over nothing
+    Object.assign(found, { tau: null, share: null, drafts: null, rates: [] });
   if (found.tau !== null && found.tau < 1)
     throw new Unreadable(
       `the acceptance length is ${found.tau.toFixed(3)}: with its bonus token it is ≥ 1, so add 1 to a length without it`,

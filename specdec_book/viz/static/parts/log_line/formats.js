@@ -156,7 +156,7 @@ function vllmBench(text) {
 // llama.cpp ---------------------------------------------------------------------------------------
 
 function llamaServer(text) {
-  const line = re`draft acceptance(?: rate)?\s*=\s*(?:${NUMBER}|-?nan)\s*\(\s*(\d+) accepted /\s*(\d+) generated.*`;
+  const line = re`draft acceptance(?: rate)?\s*=\s*(?:${NUMBER}|-?nan(?:\(ind\))?)\s*\(\s*(\d+) accepted /\s*(\d+) generated.*`;
   const request = matches(line, text).at(-1);
   if (!request) return null;
   const tau = lastNumber(re`mean (?:acceptance length|len)\s*=\s*${NUMBER}`, request[0]);

@@ -1,0 +1,75 @@
+"""What is public can be deep-copied and pickled, and a copy decodes the same text."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from models_zoo import PROMPT, TreeDrafter, hugging_face, native
+from registry import COMPOSITES, DRAFTERS, RULES
+
+from specdec_lite import generate, processors as p
+from specdec_lite.sampling import Sampling
+from specdec_lite.tree import TokenTree
+
+TARGET = native()
+UNNAMED = (TreeDrafter,)
+"""Drafters of the tests that hold a function without a name, which pickle does not take."""
+MAKERS = DRAFTERS | {
+    outer: lambda target, outer=outer: COMPOSITES[outer](DRAFTERS["draft model"], target)
+    for outer in COMPOSITES
+}
+COPIES = {"copied": copy.deepcopy, "pickled": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_copy_of_a_drafter_decodes_the_same_text(name, way):
+    drafter = MAKERS[name](TARGET)
+    if way == "pickled" and (
+        isinstance(drafter, UNNAMED) or type(drafter).__module__ == "builtins"
+    ):
+        pytest.skip("a class of the tests or of a page")
+    first = generate(TARGET, PROMPT, drafter, 16, 1.0, seed=2)
+    target, again = COPIES[way]((TARGET, MAKERS[name](TARGET)))  # some hold their target
+    second = generate(target, PROMPT, again, 16, 1.0, seed=2)
+    assert first.tokens.tolist() == second.tokens.tolist()
+    assert [s.path for s in first.steps] == [s.path for s in second.steps]
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("family", [None, "Llama"])
+def test_a_copy_of_a_model_and_of_an_output_is_equal(family, way):
+    target = TARGET if family is None else hugging_face(family)
+    output = generate(target, PROMPT, None, 8, logprobs=True)
+    again = COPIES[way](output)
+    assert torch.equal(again.tokens, output.tokens) and again.stats == output.stats
+    assert torch.equal(again.logprobs, output.logprobs)
+    assert torch.equal(generate(COPIES[way](target), PROMPT, None, 8).tokens, output.tokens)
+
+
+VALUES = [
+    *(rule for rule, _ in RULES.values()),
+    p.RepetitionPenalty(1.5),
+    p.PresencePenalty(0.5, 2),
+    p.MinP(0.2),
+    p.ForbiddenWords([[1, 2]]),
+    Sampling(0.7, 3, 0.9),
+    TokenTree([1, 2], [-1, 0]),
+]
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("value", VALUES, ids=lambda x: getattr(x, "name", type(x).__name__))
+def test_rules_processors_and_settings_can_be_copied(value, way):
+    again = COPIES[way](value)
+    assert type(again) is type(value)
+    if isinstance(value, TokenTree):
+        assert again.parents == value.parents and torch.equal(again.tokens, value.tokens)
+    elif hasattr(value, "lossless"):
+        assert again.lossless == value.lossless and again.name == value.name
+    elif isinstance(value, Sampling):
+        assert again == value
+    else:
+        ids, logits = torch.tensor([3, 1, 1]), torch.randn(6)
+        assert torch.equal(again(ids, logits), value(ids, logits))
