@@ -275,7 +275,7 @@ function captions(s, r) {
     "Solid: kept. Framed: rejected.",
     has("recovered") ? "Pink: recovered." : "",
     has("sampled") ? "Gray: dropped without a test, drawn from p instead." : "",
-    has("bonus") ? "Light blue: bonus." : "",
+    has("bonus") ? "Pale pink: bonus." : "",
     line,
   ];
   return [
@@ -350,7 +350,7 @@ function drawRound(svg, width, s, r, top) {
     bar(r.verified[i], r.drawn[i] - r.verified[i], y, color("line"));
     let from = 0;
     for (const [part, name] of Object.entries(PART_COLORS)) {
-      bar(from, r.parts[part][i], y + 17, color(name));
+      bar(from, r.parts[part][i], y + 17, color(name), part === "bonus" ? { "fill-opacity": 0.5 } : {});
       from += r.parts[part][i];
     }
     tick(i);
@@ -400,34 +400,18 @@ function drawTrace(svg, width, s, r, run) {
   const x = (n) => box.left + (Math.log10(n) / 6) * (box.right - box.left);
   const y = (d) => box.top - (Math.log10(Math.min(1, Math.max(1e-3, d))) / 3) * (box.bottom - box.top);
   svg.setAttribute("height", box.bottom + 40);
-  for (const d of [1, 0.1, 0.01, 0.001]) {
-    svg.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(d), y2: y(d) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(d) + 4, "text-anchor": "end" }, String(d)),
-    );
-  }
-  ["1", "10", "100", "1k", "10k", "", "1M"].forEach(
-    (word, k) =>
-      (width > 480 || k % 2 === 0) &&
-      svg.append(
-        make(
-          "text",
-          {
-            class: "sdl-faint",
-            x: x(10 ** k),
-            y: box.bottom + 17,
-            "text-anchor": k === 6 ? "end" : "middle",
-          },
-          word,
-        ),
-      ),
+  rulings(svg, box, y, [1, 0.1, 0.01, 0.001]);
+  const names = ["1", "10", "100", "1k", "10k", "", "1M"];
+  const powers = names.map((_, k) => k).filter((k) => width > 480 || k % 2 === 0);
+  axisBelow(
+    svg,
+    box,
+    (k) => x(10 ** k),
+    powers,
+    "tokens drawn",
+    (k) => names[k],
   );
   svg.append(
-    make(
-      "text",
-      { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" },
-      "tokens drawn",
-    ),
     make("path", {
       d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MAX_DRAWS)} ${y(formulas.noise(s.p, MAX_DRAWS))}`,
       fill: "none",
@@ -454,12 +438,10 @@ function drawTrace(svg, width, s, r, run) {
       ),
     );
   svg.append(
-    make("path", {
-      d: pathOf(run.trace.map(([n, d]) => [x(n), y(d)])),
-      fill: "none",
-      stroke: color("accent"),
-      "stroke-width": 2.5,
-    }),
+    curve(
+      run.trace.map(([n, d]) => [x(n), y(d)]),
+      color("accent"),
+    ),
   );
   const last = run.trace.at(-1);
   if (last) svg.append(make("circle", { cx: x(last[0]), cy: y(last[1]), r: 5, fill: color("accent") }));
@@ -525,28 +507,34 @@ function render({ model, el }) {
   const names = model.get("names") ?? [];
   const nameOf = (i) => names[i] ?? NAMES[i];
   const change = (values) => assign(model, values);
-  let [run, sliders] = [null, []];
-  const restart = () => {
-    if (rows().p.length !== rows().q.length) return; // the other one is about to change
-    const s = state();
-    run = { n: 0, counts: s.p.map(() => 0), trace: [], next: formulas.sampler(s.rule, s.p, s.q, s.seed) };
-    draw();
+  let [run, sliders, repaint] = [null, [], null];
+  // A run of draws belongs to its settings; the first one has draws, because an empty chart shows nothing.
+  const runOf = (s) => {
+    const key = JSON.stringify([s.rule, s.p, s.q, s.seed]);
+    if (run?.key === key) return;
+    const isFirst = run === null;
+    run = {
+      key,
+      n: 0,
+      counts: s.p.map(() => 0),
+      trace: [],
+      next: formulas.sampler(s.rule, s.p, s.q, s.seed),
+    };
+    if (isFirst) emit(100);
   };
-  const drawTokens = (count) => {
+  const emit = (count) => {
     const { p } = state();
     for (let k = 0; k < count && run.n < MAX_DRAWS; k++) {
       run.counts[run.next()] += 1;
       run.n += 1;
+      const shares = () => run.counts.map((c) => c / run.n);
       if (k === count - 1 || run.n >= 1.12 * (run.trace.at(-1)?.[0] ?? 0))
-        run.trace.push([
-          run.n,
-          formulas.totalVariation(
-            p,
-            run.counts.map((c) => c / run.n),
-          ),
-        ]);
+        run.trace.push([run.n, formulas.totalVariation(p, shares())]);
     }
-    draw();
+  };
+  const drawTokens = (count) => {
+    emit(count);
+    repaint();
   };
   const choices = [
     { value: "", label: "your own p and q" },
@@ -595,43 +583,25 @@ function render({ model, el }) {
   };
   const bars = make("div", { class: "sdl-bars" });
   const { words, state: taskState } = TASKS[model.get("task")] ?? TASKS.from_p;
-  const { task, spoken, announce, silence } = narration(words, "room ".repeat(26), 150);
   const table = make("table", { class: "sdl-numbers" });
   const [mark, kept] = [make("strong"), make("span")];
   const result = make("p", { class: "sdl-outcome" }, mark, kept);
-  const distance = make(
-    "details",
-    {},
-    make("summary", {}, "Distance of the draws from p, and all numbers"),
+  const distance = foldOf(
+    "Distance of the draws from p, and all numbers",
     make("div", { class: "sdl-charts" }, charts.trace.node),
     scroll("All numbers as a table", table),
   );
-  distance.addEventListener("toggle", () => draw()); // a closed drawing has no width
+  distance.addEventListener("toggle", () => repaint()); // a closed drawing has no width
   const isPhone = matchMedia("(max-width: 30rem)").matches;
   const drawRow = make("div", { class: "sdl-row" }, ...draws, again);
   const counting = [charts.counts.node, ...(isPhone ? [drawRow] : [])];
-  const counted = phoneFold("Draw tokens, and count them", { class: "sdl-half" }, () => draw(), ...counting);
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-bench", "aria-label": "Rejection-sampling bench" },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-rule`, "Rule", ruleMenu),
-      field(`${id}-preset`, "Start from", preset),
-      field(`${id}-size`, "Vocabulary", size),
-      ...(model.get("siblings") ? [field(`${id}-rejected`, "Sibling under test", siblings)] : []),
-    ),
-    make("div", { class: "sdl-frame" }, bars),
-    result,
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.round.node, counted)),
-    ...(isPhone ? [] : [drawRow]),
-    spoken,
-    distance,
+  const counted = phoneFold(
+    "Draw tokens, and count them",
+    { class: "sdl-half" },
+    () => repaint(),
+    ...counting,
   );
-
-  root.sdlState = {
+  const shared = {
     key: "pq",
     get: () => [rows().p, rows().q].map((row) => row.map((v) => +v.toFixed(4)).join("_")).join("~"),
     set(text) {
@@ -650,8 +620,11 @@ function render({ model, el }) {
     );
     bars.replaceChildren(...sliders.flat().map(({ node }) => node));
   }
-  function draw() {
-    const [s, own] = [state(), rows()];
+  const draw = () => {
+    const own = rows();
+    if (own.p.length !== own.q.length) return undefined; // the other one is about to change
+    const s = state();
+    runOf(s);
     const r = formulas.evaluate(s.rule, s.p, s.q);
     if (sliders.length !== s.p.length) build(s.p.length);
     sliders.forEach(([p, q], i) => {
@@ -682,18 +655,36 @@ function render({ model, el }) {
     mark.className = isExact ? "sdl-yes" : "sdl-no";
     kept.textContent = ` · ${share}`;
     table.replaceChildren(...numbersTable(s, r, run));
-    announce(() => [summary(s, r, run), taskState(s, r)]);
-  }
-  const listeners = Object.fromEntries(
-    ["p", "q", "rule", "seed", "rejected"].map((name) => [`change:${name}`, restart]),
-  );
-  const detach = attach({ model, el }, root, listeners, draw);
-  restart();
-  drawTokens(100); // an empty chart shows nothing
-  return () => {
-    detach();
-    silence();
+    return [[], () => [summary(s, r, run), taskState(s, r)]];
   };
+  const spec = {
+    name: "bench",
+    label: "Rejection-sampling bench",
+    task: words,
+    longestState: "room ".repeat(26),
+    listens: ["p", "q", "rule", "seed", "rejected"],
+    shared,
+  };
+  const controls = [
+    field(`${id}-rule`, "Rule", ruleMenu),
+    field(`${id}-preset`, "Start from", preset),
+    field(`${id}-size`, "Vocabulary", size),
+    ...(model.get("siblings") ? [field(`${id}-rejected`, "Sibling under test", siblings)] : []),
+  ];
+  const layout = ({ task, spoken, ...own }) => {
+    ({ repaint } = own);
+    return [
+      task,
+      controlRow(...controls),
+      make("div", { class: "sdl-frame" }, bars),
+      result,
+      chartRow(charts.round.node, counted),
+      ...(isPhone ? [] : [drawRow]),
+      spoken,
+      distance,
+    ];
+  };
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas, presets };

@@ -152,7 +152,7 @@ function drawCounts(svg, counts, total) {
   const width = Math.max(240, widthOf(svg) || 520);
   const room = width - 44;
   const bars = [
-    ["plain decoding: one per token", counts.plain, "var(--sdl-other)"],
+    ["plain decoding: one per token", counts.plain, "var(--sdl-plain)"],
     ["two per block: verify, then predict", counts.twoPass, "var(--sdl-other)"],
     ["merged: one per block", counts.merged, "var(--sdl-one)"],
   ];
@@ -199,8 +199,6 @@ function render({ model, el }) {
   return stepper({ model, el }, moments, {
     name: "blocks",
     opening: moments.findIndex(({ kind }) => kind === "reuse"),
-    event: "block",
-    isEvent: ({ kind }) => kind === "reuse",
     task: `the block size is ${model.get("k")}. Find the block that emitted the most tokens with its one pass.`,
     taskState: (moment) => taskState(rounds, moment),
     sentence: (moment) => sentence(rounds, moment),

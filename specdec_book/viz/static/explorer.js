@@ -61,7 +61,7 @@ const presets = [
 const SLIDERS = [
   {
     name: "alpha",
-    symbol: "α",
+    text: "α",
     note: "acceptance rate",
     min: 0,
     max: 1,
@@ -71,7 +71,7 @@ const SLIDERS = [
   },
   {
     name: "gamma",
-    symbol: "γ",
+    text: "γ",
     note: "draft length",
     min: 1,
     max: MAX_GAMMA,
@@ -81,7 +81,7 @@ const SLIDERS = [
   },
   {
     name: "c",
-    symbol: "c",
+    text: "c",
     note: "draft pass ÷ target pass",
     min: 0,
     max: MAX_C,
@@ -93,7 +93,7 @@ const SLIDERS = [
 const CORRECTIONS = [
   {
     name: "step_cost",
-    symbol: "t",
+    text: "t",
     note: "v = 1 + γt: extra time per verified token",
     min: 0,
     max: 0.5,
@@ -103,7 +103,7 @@ const CORRECTIONS = [
   },
   {
     name: "overhead",
-    symbol: "o",
+    text: "o",
     note: "everything else in a round",
     min: 0,
     max: 2,
@@ -113,7 +113,7 @@ const CORRECTIONS = [
   },
   {
     name: "plain_overhead",
-    symbol: "o₀",
+    text: "o₀",
     note: "everything else in a plain step",
     min: 0,
     max: 2,
@@ -123,7 +123,7 @@ const CORRECTIONS = [
   },
   {
     name: "c_hat",
-    symbol: "ĉ",
+    text: "ĉ",
     note: "operations of draft ÷ target",
     min: 0,
     max: MAX_C,
@@ -134,6 +134,7 @@ const CORRECTIONS = [
 ];
 const TASK = { c: 0.2, speedup: 2 };
 const RISE = 1.25; // what the task of a measured pair asks for
+const [FORMULA, CORRECTED] = ["var(--sdl-one)", "var(--sdl-other)"]; // of the curves without and with all costs
 const HEIGHT = 154; // of the two large charts
 const STRIP = 90; // of the two small charts
 const solved = (alpha, gamma) =>
@@ -165,7 +166,7 @@ function leverState(s, own) {
   const [now, aim] = [times(predicted(s)), times(goal)];
   if (others.length || moved.length > 1) return "Move one slider only: choose the pair again.";
   if (!moved.length) return `The prediction is ${now}; reach ${aim}.`;
-  const [{ symbol, name, digits }] = moved;
+  const [{ text: symbol, name, digits }] = moved;
   const at = `${symbol} = ${s[name].toFixed(digits)}`;
   return predicted(s) >= goal
     ? `Solved with ${at}: ${now}. Can another slider do it too?`
@@ -232,59 +233,12 @@ function taskState(s, r) {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-function axes(parent, box, x, y, xTicks, yTicks, xTitle, yTitle, yText = String) {
-  for (const v of yTicks) {
-    parent.append(
-      make("line", {
-        class: "sdl-grid",
-        x1: box.left,
-        x2: box.right,
-        y1: y(v),
-        y2: y(v),
-      }),
-      make(
-        "text",
-        {
-          class: "sdl-faint",
-          x: box.left - 6,
-          y: y(v) + 4,
-          "text-anchor": "end",
-        },
-        yText(v),
-      ),
-    );
-  }
-  for (const v of xTicks)
-    parent.append(
-      make(
-        "text",
-        {
-          class: "sdl-faint",
-          x: x(v),
-          y: box.bottom + 17,
-          "text-anchor": "middle",
-        },
-        String(v),
-      ),
-    );
-  parent.append(
-    make("line", {
-      class: "sdl-axis",
-      x1: box.left,
-      x2: box.right,
-      y1: box.bottom,
-      y2: box.bottom,
-    }),
-    make(
-      "text",
-      {
-        x: (box.left + box.right) / 2,
-        y: box.bottom + 35,
-        "text-anchor": "middle",
-      },
-      xTitle,
-    ),
-    make("text", { x: box.left - 34, y: box.top - 10 }, yTitle),
+function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle, yText) {
+  rulings(svg, box, y, yTicks, yText);
+  axisBelow(svg, box, x, xTicks, xTitle);
+  svg.append(
+    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
+    svgText(box.left - 34, box.top - 10, yTitle),
   );
 }
 
@@ -311,15 +265,16 @@ function drawCurve(svg, width, s, r) {
       width: box.right - box.left,
       y: y(1),
       height: y(0) - y(1),
-      fill: "var(--sdl-rejected)",
-      opacity: 0.1,
+      fill: "var(--sdl-plain)",
+      opacity: 0.15,
     }),
     make("line", {
       x1: box.left,
       x2: box.right,
       y1: y(1),
       y2: y(1),
-      stroke: "var(--sdl-rejected)",
+      stroke: "var(--sdl-plain)",
+      "stroke-width": 2,
       "stroke-dasharray": "2 3",
     }),
     ...(y(0) - y(1) < 18
@@ -339,26 +294,15 @@ function drawCurve(svg, width, s, r) {
   );
   const line = (values, color, dash) =>
     svg.append(
-      make("path", {
-        d: pathOf(values.map((v, i) => [x(i + 1), y(v)])),
-        fill: "none",
-        stroke: color,
-        "stroke-width": 2.5,
-        "stroke-dasharray": dash,
-      }),
+      curve(
+        values.map((v, i) => [x(i + 1), y(v)]),
+        color,
+        { "stroke-dasharray": dash },
+      ),
     );
-  line(r.plain, "var(--sdl-target)", "none");
-  r.plain.forEach((v, i) =>
-    svg.append(
-      make("circle", {
-        cx: x(i + 1),
-        cy: y(v),
-        r: 2.5,
-        fill: "var(--sdl-target)",
-      }),
-    ),
-  );
-  if (r.isCorrected) line(r.corrected, "var(--sdl-recovered)", "6 4");
+  line(r.plain, FORMULA, "none");
+  r.plain.forEach((v, i) => svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: FORMULA })));
+  if (r.isCorrected) line(r.corrected, CORRECTED, "6 4");
   if (r.isCorrected) spot(svg, x(s.gamma), y(r.corrected[s.gamma - 1]));
   if (s.measured) square(svg, x(s.measured.gamma), y(s.measured.measured));
   marks(svg, x, y, s, r);
@@ -388,23 +332,13 @@ const diamond = (svg, px, py, size = 10) =>
     make("path", {
       d: `M${px} ${py - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`,
       fill: "none",
-      stroke: "var(--sdl-accepted)",
+      stroke: "var(--sdl-ink)",
       "stroke-width": 2.5,
     }),
   );
-const dot = (svg, px, py, size = 6.5) =>
-  svg.append(
-    make("circle", {
-      cx: px,
-      cy: py,
-      r: size,
-      fill: "var(--sdl-you, #7a3e9d)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 1.5,
-    }),
-  );
+const dot = (svg, px, py, size) => svg.append(yourPoint(px, py, size));
 const spot = (svg, px, py, size = 5) =>
-  svg.append(make("circle", { cx: px, cy: py, r: size, fill: "var(--sdl-recovered)" }));
+  svg.append(make("circle", { cx: px, cy: py, r: size, fill: CORRECTED }));
 
 function marks(svg, x, y, s, r) {
   if (r.bestGamma > 0) diamond(svg, x(r.bestGamma), y(r.best));
@@ -462,35 +396,22 @@ function drawPlane(svg, width, s) {
           [x(MAX_C), y(1)],
           [x(MAX_C), y(0)],
         ]) + "Z",
-      fill: "var(--sdl-rejected)",
-      "fill-opacity": 0.14,
+      fill: "var(--sdl-plain)",
+      "fill-opacity": 0.18,
     }),
     breakEven(x, y),
     make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
     make("text", { class: "sdl-halo", x: x(0.8), y: y(0.1), "text-anchor": "middle" }, "α ≤ c: never pays"),
   );
-  for (const { level, points } of CONTOURS) {
+  for (const { level, points } of CONTOURS)
     svg.append(
-      make("path", {
-        d: pathOf(points.map(([c, alpha]) => [x(c), y(alpha)])),
-        fill: "none",
-        stroke: "var(--sdl-target)",
-        "stroke-width": 1.5,
-      }),
-    );
-    svg.append(
-      make(
-        "text",
-        {
-          class: "sdl-faint",
-          x: x(points.at(-1)[0]),
-          y: y(1) - 6,
-          "text-anchor": "middle",
-        },
-        `${level}×`,
+      curve(
+        points.map(([c, alpha]) => [x(c), y(alpha)]),
+        FORMULA,
+        { "stroke-width": 1.5 },
       ),
+      svgText(x(points.at(-1)[0]), y(1) - 6, `${level}×`, { class: "sdl-faint", "text-anchor": "middle" }),
     );
-  }
   dot(svg, x(s.c), y(s.alpha));
   const clamp = (v, max) => Math.round(Math.min(max, Math.max(0, v)) * 100) / 100;
   return (px, py) => ({
@@ -530,11 +451,11 @@ function drawRound(svg, width, s, r) {
   const passes = (cost) => `${cost.toFixed(2)} passes`;
   svg.append(make("text", { x: 2, y: high - 6 }, `speculative: ${passes(r.cost)}`));
   bar(drafting, r.verify, "var(--sdl-target)", high);
-  bar(drafting + r.verify, s.overhead, "var(--sdl-muted)", high);
+  bar(drafting + r.verify, s.overhead, "var(--sdl-one)", high);
   bar(0, drafting, "var(--sdl-draft)", high, 2);
   gaps(s.gamma, s.c, high);
   svg.append(make("text", { x: 2, y: low - 6 }, `plain: ${passes(r.plainCost)}`));
-  bar(0, r.plainCost, "var(--sdl-target)", low);
+  bar(0, r.plainCost, "var(--sdl-plain)", low);
   gaps(Math.ceil(r.tokens) - 1, 1 + s.plain_overhead, low);
 }
 
@@ -542,68 +463,26 @@ function drawTokens(svg, width, s) {
   const step = (width - 4) / (s.gamma + 1);
   for (let i = 0; i <= s.gamma; i++) {
     const probability = s.alpha ** i;
+    const box = { x: 2 + i * step + 1, width: step - 2 };
+    const own = i === s.gamma ? "recovered" : "accepted"; // after the last draft comes the target's own token
     svg.append(
+      make("rect", { ...box, y: 4, height: 68, fill: "none", stroke: "var(--sdl-line)" }),
       make("rect", {
-        x: 2 + i * step + 1,
-        y: 4,
-        width: step - 2,
-        height: 68,
-        fill: "none",
-        stroke: "var(--sdl-line)",
-      }),
-      make("rect", {
-        x: 2 + i * step + 1,
+        ...box,
         y: 72 - 68 * probability,
-        width: step - 2,
         height: 68 * probability,
-        fill: "var(--sdl-accepted)",
+        fill: `var(--sdl-${own})`,
       }),
     );
-    if (step > 36)
-      svg.append(
-        make(
-          "text",
-          {
-            class: "sdl-halo",
-            x: 2 + (i + 0.5) * step,
-            y: 66,
-            "text-anchor": "middle",
-          },
-          probability.toFixed(2),
-        ),
-      );
+    const middle = { "text-anchor": "middle" };
+    const x = 2 + (i + 0.5) * step;
+    if (step > 36) svg.append(svgText(x, 66, probability.toFixed(2), { class: "sdl-halo", ...middle }));
     if (step > 16 || i % 4 === 0)
-      svg.append(
-        make(
-          "text",
-          {
-            class: "sdl-faint",
-            x: 2 + (i + 0.5) * step,
-            y: 88,
-            "text-anchor": "middle",
-          },
-          String(i + 1),
-        ),
-      );
+      svg.append(svgText(x, 88, String(i + 1), { class: "sdl-faint", ...middle }));
   }
 }
 
 // Putting it together -----------------------------------------------------------------------------
-
-function quantity(spec, id, onInput) {
-  const { name, symbol, note, digits, min, max, step } = spec;
-  const { input, output } = slider(id, { min, max, step, "data-name": name }, (value) =>
-    onInput({ [name]: value }),
-  );
-  const show = (value) => {
-    input.value = value;
-    output.textContent = value.toFixed(digits);
-  };
-  return {
-    node: field(id, [`${symbol} `, make("small", {}, note)], output, input),
-    show,
-  };
-}
 
 function readouts(s, r, preset) {
   const numbers = [
@@ -630,6 +509,7 @@ function render({ model, el }) {
   const matches = (choice) =>
     Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
   let preset = null;
+  let repaint;
   const state = () => ({
     measured: preset?.measured && preset.gamma ? preset : null,
     ...values(),
@@ -638,9 +518,7 @@ function render({ model, el }) {
     preset = from;
     assign(model, changes);
   };
-  const sliders = Object.fromEntries(
-    specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
-  );
+  const [nodes, showSliders] = numberFields(id, specs, change);
   const pick = (value) => {
     const picked = choices[value] ?? null;
     const start = { step_cost: 0, overhead: 0, plain_overhead: 0 };
@@ -650,7 +528,7 @@ function render({ model, el }) {
       picked,
     );
     own = state();
-    draw(); // the model reports no change between two presets with the same values
+    repaint(); // the model reports no change between two presets with the same values
   };
   const start = make("div");
   // The menu of the presets, rebuilt when the kernel has measured another pair.
@@ -678,61 +556,14 @@ function render({ model, el }) {
   const ask = isLevers
     ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
     : [words, solved(0, 24)];
-  const { task, spoken, announce, silence } = narration(...ask, 150);
-  const facts = make("dl", { class: "sdl-readouts" });
+  const [facts, showFacts] = numbersOf("More of this pair");
   const by = make("p", { class: "sdl-note" });
   const gains = make("dl", { class: "sdl-readouts" });
-  const answer = make(
-    "details",
-    {},
-    make("summary", {}, "Which lever helps most? One change at a time"),
-    gains,
-  );
+  const answer = foldOf("Which lever helps most? One change at a time", gains);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const more = make(
-    "details",
-    {},
-    make("summary", {}, "All numbers, and the tokens of a round"),
-    numbers,
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.tokens.node)),
-  );
+  const more = foldOf("All numbers, and the tokens of a round", numbers, chartRow(charts.tokens.node));
   more.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const pairs = field(`${id}-preset`, isLevers ? "Pair" : "Start from", start);
-  const root = make(
-    "section",
-    {
-      class: "sdl sdl-low sdl-explorer",
-      "aria-label": "Explorer of the speedup by α, γ and c",
-    },
-    task,
-    ...(isLevers ? [pairs] : []),
-    make(
-      "div",
-      { class: "sdl-controls" },
-      ...(isLevers ? [] : [pairs]),
-      ...SLIDERS.map(({ name }) => sliders[name].node),
-    ),
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make(
-        "div",
-        { class: "sdl-charts" },
-        charts.round.node,
-        charts.curve.node,
-        phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
-      ),
-    ),
-    spoken,
-    ...(isLevers ? [by, facts, answer] : []),
-    make(
-      "details",
-      {},
-      make("summary", {}, "Measured costs and operations: t, o, o₀, ĉ"),
-      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node)),
-    ),
-    more,
-  );
   const picks = {};
   const about = (s) => {
     const { label, measured, by: who, source } = preset ?? {};
@@ -741,7 +572,7 @@ function render({ model, el }) {
     const words = `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${miss}. ${label}. ${who} `;
     const link = source ? [make("a", { href: source, rel: "noopener" }, "source"), "."] : [];
     by.replaceChildren(...(preset ? [words, ...link] : []));
-    define(facts, preset?.facts ?? []);
+    showFacts(preset?.facts ?? []);
     define(
       gains,
       levers(s).map(([name, value]) => [name, times(value)]),
@@ -751,7 +582,7 @@ function render({ model, el }) {
     offer();
     const s = state();
     const r = consequences(s);
-    for (const spec of specs) sliders[spec.name].show(s[spec.name]);
+    showSliders(s);
     start.firstChild.value = preset ? String(choices.indexOf(preset)) : "";
     if (isLevers) about(s);
     const paint = (name, drawChart, ...rest) => {
@@ -768,11 +599,35 @@ function render({ model, el }) {
     charts.curve.node.querySelector("figcaption").textContent =
       `${r.isCorrected ? "Dashed: with t, o and o₀. " : ""}Drag to set γ.`;
     define(numbers, readouts(s, r, preset));
-    announce(() => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)]);
+    return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)]];
   };
   for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
-  const names = ["presets", ...specs.map(({ name }) => name)];
-  return live({ model, el }, root, names, draw, silence);
+  const spec = {
+    name: "explorer",
+    label: "Explorer of the speedup by α, γ and c",
+    task: ask[0],
+    longestState: ask[1],
+    listens: ["presets", ...specs.map(({ name }) => name)],
+  };
+  const [main, corrections] = [nodes.slice(0, SLIDERS.length), nodes.slice(SLIDERS.length)];
+  const layout = ({ task, spoken, ...own }) => {
+    ({ repaint } = own);
+    return [
+      task,
+      ...(isLevers ? [pairs] : []),
+      controlRow(...(isLevers ? [] : [pairs]), ...main),
+      chartRow(
+        charts.round.node,
+        charts.curve.node,
+        phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
+      ),
+      spoken,
+      ...(isLevers ? [by, ...facts, answer] : []),
+      foldOf("Measured costs and operations: t, o, o₀, ĉ", controlRow(...corrections)),
+      more,
+    ];
+  };
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas: { ...formulas, levers, leverState }, presets };

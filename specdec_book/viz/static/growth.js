@@ -118,11 +118,13 @@ function sentence(s) {
 
 function numbers(s) {
   const { grown, static: fixed } = s.contexts[s.context];
-  const pairs = ([name, nodes]) => [
-    [`${name}: expected tokens, by q`, formulas.expected(nodes, s.budget).toFixed(2)],
-    [`${name}: emitted tokens`, formulas.accepted(nodes, s.budget) + 1],
+  const pairs = Object.entries({ grown, fixed });
+  const emitted = (nodes) => formulas.accepted(nodes, s.budget) + 1;
+  const expected = (nodes) => formulas.expected(nodes, s.budget).toFixed(2);
+  return [
+    ...pairs.map(([name, nodes]) => [`${name}: emitted tokens`, emitted(nodes)]),
+    ...pairs.map(([name, nodes]) => [`${name}: expected tokens, by q`, expected(nodes)]),
   ];
-  return [...pairs(["grown", grown]), ...pairs(["fixed", fixed])];
 }
 
 function rowsOf(s) {
@@ -152,68 +154,23 @@ function render({ model, el }) {
     formulas.accepted(grown, state().budget) - formulas.accepted(fixed, state().budget);
   const leads = state().contexts.map(lead);
   openAt(model, "context", leads.indexOf(Math.max(...leads)));
-  const set = (name) => (value) => assign(model, { [name]: value });
   const start = state();
   const size = Math.max(
     ...start.contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)),
   );
-  const { announce, silence, task, spoken } = narration(
-    "find a budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
-    "Here the fixed tree wins, 3 to 2: the draft was confident of a wrong word.",
-    100,
-  );
-  const budget = slider(`${id}-budget`, { min: 1, max: size, step: 1 }, set("budget"));
+  const budgets = { name: "budget", text: "budget, in nodes", min: 1, max: size, digits: 0 };
+  const change = (values) => assign(model, values);
+  const [budget, showBudget] = numberField(`${id}-budget`, budgets, change);
   const labels = start.contexts.map(({ text }) => ({ label: `…${text.replaceAll("\n", "⏎").slice(-46)}` }));
-  const text = indexMenu(`${id}-text`, labels, set("context"));
-  const left = make("svg", { role: "img" });
-  const right = make("svg", { role: "img" });
-  const readouts = make("dl", { class: "sdl-readouts" });
+  const text = indexMenu(`${id}-text`, labels, (context) => change({ context }));
+  const [left, right] = [0, 1].map(() => make("svg", { role: "img" }));
   const body = make("tbody");
   const heads = ["node", "grown", "path probability", "accepted", "fixed", "path probability", "accepted"];
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-growth", "aria-label": "A grown tree beside a fixed tree" },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-text`, "the text so far", text),
-      field(`${id}-budget`, "budget, in nodes", budget.output, budget.input),
-    ),
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make(
-        "div",
-        { class: "sdl-charts" },
-        figure(
-          "Grown by the draft's confidence",
-          "sdl-half",
-          left,
-          make("figcaption", {}, "Dashed: nodes beyond the budget. Green: tokens that the target accepts."),
-        ),
-        figure(
-          "Fixed shape",
-          "sdl-half",
-          right,
-          make("figcaption", {}, "This tree has the same branches after every text."),
-        ),
-      ),
-    ),
-    make("div", {}, spoken),
-    phoneFold("Tokens of both trees", {}, () => {}, readouts),
-    make(
-      "details",
-      {},
-      make("summary", {}, "Both trees as numbers"),
-      scroll("Nodes of both trees", make("table", { class: "sdl-numbers" }, columns(heads), body)),
-    ),
-  );
+  const table = make("table", { class: "sdl-numbers" }, columns(heads), body);
   const paint = () => {
     const s = state();
     const { grown, static: fixed } = s.contexts[s.context];
-    budget.input.value = s.budget;
-    budget.output.textContent = s.budget;
+    showBudget(s.budget);
     text.value = s.context;
     for (const [svg, nodes, name] of [
       [left, grown, "Grown"],
@@ -225,11 +182,33 @@ function render({ model, el }) {
         `${name} tree of ${Math.min(s.budget, nodes.length)} nodes. The table below lists every node.`,
       );
     }
-    define(readouts, numbers(s));
     body.replaceChildren(...rowsOf(s));
-    announce(() => [sentence(s), taskState(s)]);
+    return [numbers(s), () => [sentence(s), taskState(s)]];
   };
-  return live({ model, el }, root, ["budget", "context"], paint, silence);
+  const spec = {
+    name: "growth",
+    label: "A grown tree beside a fixed tree",
+    task: "find a budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
+    longestState: "Here the fixed tree wins, 3 to 2: the draft was confident of a wrong word.",
+    delay: 100,
+    listens: ["budget", "context"],
+  };
+  const captions = [
+    "Dashed: nodes beyond the budget. Green: tokens that the target accepts.",
+    "This tree has the same branches after every text.",
+  ].map((words) => make("figcaption", {}, words));
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(field(`${id}-text`, "the text so far", text), budget),
+    chartRow(
+      figure("Grown by the draft's confidence", "sdl-half", left, captions[0]),
+      figure("Fixed shape", "sdl-half", right, captions[1]),
+    ),
+    make("div", {}, spoken),
+    ...tiles,
+    foldOf("Both trees as numbers", scroll("Nodes of both trees", table)),
+  ];
+  return panel({ model, el }, spec, layout, paint);
 }
 
 export default { render, formulas };

@@ -128,53 +128,29 @@ function render({ model, el }) {
   const rows = () => runs[run()].rows;
   const passes = () => Math.min(rows().length, Math.max(0, model.get("moment") ?? 0));
   const set = (name, value) => assign(model, { [name]: value });
-  const words = "find the first guess that needs the fewest passes, and step through all of its passes.";
   const states = runs.flatMap(({ rows }, i) => [0, rows.length].map((at) => taskState(runs, i, at)));
   const sentences = runs.flatMap(({ rows }) => [...rows, "end"].map((_, at) => sentence(rows, at)));
-  const { announce, silence, ...texts } = narration(words, longest(states), 100, longest(sentences));
   const options = runs.map(({ start }) => ({ label: start }));
   const pick = indexMenu(`${id}-start`, options, (value) => {
     set("run", value);
     bar.go(0);
   });
+  let spoken;
   const bar = transport({
     last: () => rows().length,
     now: passes,
     set: (at) => set("moment", at),
-    event: "position",
-    next: (at) => {
-      const settled = formulas.final(rows(), at);
-      return rows().findIndex((_, i) => i >= at && formulas.final(rows(), i + 1) > settled) + 1 || undefined;
-    },
     onPlay: (isPlaying) => {
-      texts.spoken.ariaLive = isPlaying ? "off" : "polite";
+      spoken.ariaLive = isPlaying ? "off" : "polite";
     },
   });
   const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, bar.go);
   const columns = make("colgroup");
   const head = make("tr");
   const body = make("tbody");
-  const readouts = make("dl", { class: "sdl-readouts" });
   const table = make("table", {}, columns, make("thead", {}, head), body);
   const grid = scroll("Guesses by pass and position", table);
   const legend = Object.entries(LEGEND).map(([fate, text]) => make("li", {}, word({ text, fate })));
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-fates sdl-jacobi", "aria-label": "Jacobi grid" },
-    texts.task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-start`, "First guess", pick),
-      field(id, "Passes done", output, input),
-    ),
-    bar.node,
-    make("p", { class: "sdl-prompt" }, `Request: ${model.get("prompt") ?? ""}`),
-    grid,
-    make("ul", { class: "sdl-legend" }, ...legend),
-    texts.spoken,
-    make("details", {}, make("summary", {}, "Counts"), readouts),
-  );
   let headOf = null;
   const draw = () => {
     const [now, done] = [rows(), passes()];
@@ -187,22 +163,42 @@ function render({ model, el }) {
     drawPasses(body, now, done);
     const settled = formulas.final(now, done);
     const fed = now.slice(0, done).reduce((sum, { guesses }) => sum + guesses.length + 1, 0);
-    define(readouts, [
-      ["passes", done],
+    bar.show();
+    scrollTo(grid, head, settled);
+    const tiles = [
       ["final positions", settled],
       ["tokens per pass", done ? (settled / done).toFixed(2) : "–"],
       ["tokens computed per final token", settled ? (fed / settled).toFixed(1) : "–"],
-    ]);
-    bar.show();
-    announce(() => [sentence(now, done), taskState(runs, run(), done)]);
-    scrollTo(grid, head, settled);
+    ];
+    return [tiles, () => [sentence(now, done), taskState(runs, run(), done)]];
   };
-  const detach = attach({ model, el }, root, { "change:run": draw, "change:moment": draw }, draw);
-  draw();
+  const spec = {
+    name: "jacobi",
+    label: "Jacobi grid",
+    kinds: "sdl-fates",
+    task: "find the first guess that needs the fewest passes, and step through all of its passes.",
+    longestState: longest(states),
+    longestSentence: longest(sentences),
+    delay: 100,
+    listens: ["run", "moment"],
+  };
+  const layout = ({ task, tiles, ...own }) => {
+    ({ spoken } = own);
+    return [
+      task,
+      controlRow(field(`${id}-start`, "First guess", pick), field(id, "Passes done", output, input)),
+      bar.node,
+      make("p", { class: "sdl-prompt" }, `Request: ${model.get("prompt") ?? ""}`),
+      grid,
+      make("ul", { class: "sdl-legend" }, ...legend),
+      spoken,
+      foldOf("Counts", ...tiles),
+    ];
+  };
+  const detach = panel({ model, el }, spec, layout, draw);
   return () => {
     bar.stop();
     detach();
-    silence();
   };
 }
 

@@ -100,6 +100,11 @@ function chart(title, caption, size, attributes) {
   return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
 }
 
+const controlRow = (...nodes) => make("div", { class: "sdl-controls" }, ...nodes);
+const chartRow = (...nodes) =>
+  make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...nodes));
+const foldOf = (words, ...nodes) => make("details", {}, make("summary", {}, words), ...nodes);
+
 // A fold on a phone, where the controls and what they change must fit the screen; open and without a title elsewhere.
 // draw(): called after it was opened or closed.
 function phoneFold(words, attributes, draw, ...parts) {
@@ -176,6 +181,32 @@ function endOfText() {
 
 const pathOf = (points) =>
   points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+
+const svgText = (x, y, words, more = {}) => make("text", { x, y, ...more }, words);
+const curve = (points, stroke, more = {}) =>
+  make("path", { d: pathOf(points), fill: "none", stroke, "stroke-width": 2.5, ...more });
+
+// Lines across a drawing at `values`, with their texts on the left. box: { left, right, top, bottom }.
+function rulings(svg, { left, right }, y, values, text = String) {
+  for (const value of values)
+    svg.append(
+      make("line", { class: "sdl-grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
+      svgText(left - 6, y(value) + 4, text(value), { class: "sdl-faint", "text-anchor": "end" }),
+    );
+}
+
+// Texts below a drawing at `values`, and the name of the axis below them.
+function axisBelow(svg, { left, right, bottom }, x, values, name, text = String) {
+  const middle = { "text-anchor": "middle" };
+  svg.append(
+    ...values.map((value) => svgText(x(value), bottom + 17, text(value), { class: "sdl-faint", ...middle })),
+    svgText((left + right) / 2, bottom + 34, name, middle),
+  );
+}
+
+// The reader's own setting in a drawing.
+const yourPoint = (cx, cy, r = 6.5) =>
+  make("circle", { cx, cy, r, fill: "var(--sdl-you)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 });
 
 // The dashed line α = c of a plane with scales x(c) and y(α); below it no draft length gives a speedup.
 function breakEven(x, y) {
@@ -328,6 +359,26 @@ function live(context, root, names, draw, silence) {
   };
 }
 
+// Mounts an interactive: a frame with its task, at most three tiles in the open, and the spoken sentence.
+// spec: { name, label, kinds (further classes), task, longestState, longestSentence, delay, listens (names of the
+// model's values), shared (see share) }. layout({ task, spoken, tiles, repaint }) returns its nodes in order; draw()
+// draws it and returns [its tiles as pairs, what announce is given], or nothing while the model's values do not fit
+// one another. Returns a function that removes it.
+function panel(context, { name, label, kinds = "", task: words, delay = 150, ...spec }, layout, draw) {
+  const { announce, silence, ...texts } = narration(words, spec.longestState, delay, spec.longestSentence);
+  const [tiles, showTiles] = numbersOf("All numbers");
+  const attributes = { class: `sdl sdl-low ${kinds} sdl-${name}`, "aria-label": label };
+  const root = make("section", attributes, ...layout({ ...texts, tiles, repaint: () => paint() }));
+  if (spec.shared) root.sdlState = spec.shared;
+  const paint = () => {
+    const drawn = draw();
+    if (!drawn) return;
+    showTiles(drawn[0]);
+    announce(drawn[1]);
+  };
+  return live(context, root, spec.listens, paint, silence);
+}
+
 // Gives the model several values in one change.
 function assign(model, values) {
   for (const [name, value] of Object.entries(values)) model.set(name, value);
@@ -344,26 +395,35 @@ function showNothing(el) {
   return () => {};
 }
 
-// A labelled slider of one number: spec { name, text, note, min, max, step, digits, values }, where `values` lists
-// the numbers at the slider's positions. Returns [its nodes, show(value)].
-function numberField(id, { name, text, note, min, max, step, digits, values }, change) {
+// A labelled slider of one number: spec { name, text, note, min, max, step }, and either `digits` or show(value), its
+// words. The slider's positions are the numbers themselves, the list `values`, or what read(position) and place(value)
+// say. Returns [its nodes, show(value), its input].
+function numberField(id, { name, text, note, digits, values, ...spec }, change) {
+  const { min, max, step = 1, show: words = (value) => value.toFixed(digits) } = spec;
+  const { read = (position) => position, place = (value) => value } = values
+    ? {
+        read: (position) => values[position],
+        place: (value) => values.findLastIndex((each) => each <= value),
+      }
+    : spec;
   const range = values ? { min: 0, max: values.length - 1, step: 1 } : { min, max, step };
   const { input, output } = slider(id, { "data-name": name, ...range }, (position) =>
-    change({ [name]: values ? values[position] : position }),
+    change({ [name]: read(position) }),
   );
   const show = (value) => {
-    input.value = values ? values.findLastIndex((each) => each <= value) : value;
-    output.textContent = value.toFixed(digits);
+    input.value = place(value);
+    output.textContent = words(value);
     input.setAttribute("aria-valuetext", output.textContent);
   };
-  return [field(id, [`${text} `, make("small", {}, note)], output, input), show];
+  const label = note ? [`${text} `, make("small", {}, note)] : text;
+  return [field(id, label, output, input), show, input];
 }
 
-// Labelled sliders of several numbers: [their nodes, show(values by name)].
+// Labelled sliders of several numbers: [their nodes, show(values by name), their inputs].
 function numberFields(id, specs, change) {
   const fields = specs.map((spec) => numberField(`${id}-${spec.name}`, spec, change));
   const show = (values) => fields.forEach(([, each], i) => each(values[specs[i].name]));
-  return [fields.map(([node]) => node), show];
+  return [fields.map(([node]) => node), show, fields.map(([, , input]) => input)];
 }
 
 // Formulas of several interactives; tests compare them with specdec_lite.
@@ -408,66 +468,72 @@ const weightBytes = ({ parameters, bytes_per_weight: bytes, experts, expert_para
 
 // Steppers.
 
-// The bar of a stepper: first, back, play, step, the next event and last. now() and set(moment) are the model's,
-// last() is its last moment; next(moment) is the moment of the next `event`. Playing stops when the reader moves, at
-// the end and in a hidden tab; readers who ask for less motion have no play button. onPlay(isPlaying) is called when
-// playing starts and stops. Returns { node, go, stop, show }; call show() at every change.
-function transport({ last, now, set, event, next, onPlay, pace = 1100 }) {
-  let timer = 0;
+// The three buttons of whatever plays: { nodes, playing, step, reset }. Readers who ask for less motion have no play
+// button.
+function moves(onPlay, onStep, onReset) {
   const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  function play(isPlaying) {
-    clearInterval(timer);
-    timer = isPlaying ? setInterval(tick, pace) : 0;
-    playing.textContent = isPlaying ? "Pause" : "Play";
-    onPlay(isPlaying);
-  }
+  const [playing, step, reset] = [
+    ["Play", onPlay],
+    ["Step", onStep],
+    ["Reset", onReset],
+  ].map(([words, onClick]) => button(words, onClick));
+  const nodes = isCalm ? [step, reset] : [playing, step, reset];
+  nodes.forEach((node) => node.classList.add("sdl-move"));
+  return { nodes, playing, step, reset, isCalm };
+}
+
+// The bar of a stepper. now() and set(moment) are the model's, last() is its last moment. isHeld(moment): playing waits
+// there until advance() is called; isEnd(moment): playing ends there. It stops too when the reader moves, at the end and
+// in a hidden tab. onPlay(isPlaying) is called when it starts and stops; call show() at every change.
+function transport({ last, now, set, onPlay, pace = 1100, isHeld = () => false, isEnd = () => false }) {
+  let timer = 0;
+  let isPlaying = false;
+  const schedule = () => {
+    clearTimeout(timer);
+    if (isPlaying && !isHeld(now())) timer = setTimeout(tick, pace);
+  };
+  const play = (isOn) => {
+    isPlaying = isOn;
+    bar.playing.textContent = isOn ? "Pause" : "Play";
+    onPlay(isOn);
+    schedule();
+  };
   const stop = () => play(false);
-  function tick() {
-    if (now() >= last() || document.hidden) stop();
-    else set(now() + 1);
-  }
+  const tick = () => {
+    if (document.hidden) return stop();
+    set(Math.min(last(), now() + 1));
+    return now() >= last() || isEnd(now()) ? stop() : schedule();
+  };
   const go = (moment) => {
     stop();
     set(Math.min(last(), Math.max(0, moment)));
   };
-  const sign = (mark) => make("span", { "aria-hidden": "true" }, mark);
-  const move = (where, ...words) => {
-    const node = button("", () => go(where()));
-    node.append(...words);
-    return node;
-  };
-  const playing = button("Play", () => {
-    if (timer) return stop();
+  const begin = () => {
     if (now() >= last()) set(0);
-    return play(true);
-  });
-  const back = [move(() => 0, sign("◀◀ "), "first"), move(() => now() - 1, sign("◀ "), "back")];
-  const ahead = [
-    move(() => now() + 1, "step", sign(" ▶")),
-    move(() => next(now()) ?? last(), `next ${event}`, sign(" ▶▶")),
-    move(last, "last", sign(" ▶▶")),
-  ];
-  const row = make(
-    "div",
-    { class: "sdl-row sdl-transport" },
-    ...back,
-    ...(isCalm ? [] : [playing]),
-    ...ahead,
-  );
-  const node = make("div", { class: "sdl-frame" }, row);
-  const dim = (nodes, isDim) => nodes.forEach((each) => each.setAttribute("aria-disabled", String(isDim)));
-  const show = () => {
-    dim(back, now() === 0);
-    dim(ahead, now() >= last());
+    play(true);
   };
-  return { node, go, stop, show };
+  const advance = () => {
+    set(Math.min(last(), now() + 1));
+    schedule();
+    if (!isPlaying) bar.step.focus();
+  };
+  const bar = moves(
+    () => (isPlaying ? stop() : begin()),
+    () => go(now() + 1),
+    () => go(0),
+  );
+  const show = () => {
+    bar.reset.setAttribute("aria-disabled", String(now() === 0));
+    bar.step.setAttribute("aria-disabled", String(now() >= last()));
+  };
+  const node = make("div", { class: "sdl-row sdl-transport" }, ...bar.nodes);
+  return { node, go, stop, begin, advance, show, isPlaying: () => isPlaying, isCalm: bar.isCalm };
 }
 
 // A stepper through a recorded list of moments. It has a slider, the bar, the task, the spoken sentence and the text.
-// event and isEvent(moment): what the button for the next event looks for. task: its words. taskState(moment) and
-// sentence(moment): the two texts of narration. describe(moment): the slider's text for screen readers. layout(parts)
+// task: its words. taskState(moment) and sentence(moment): the two texts of narration. describe(moment): the slider's text for screen readers. layout(parts)
 // returns the root; draw(at, parts) draws a moment; opening is the moment to begin at. Returns a function that removes the stepper.
-function stepper({ model, el }, moments, { name, event, isEvent, task, taskState, sentence, ...more }) {
+function stepper({ model, el }, moments, { name, task, taskState, sentence, ...more }) {
   const id = newId(name);
   const last = moments.length - 1;
   openAt(model, "moment", more.opening ?? 0);
@@ -479,13 +545,10 @@ function stepper({ model, el }, moments, { name, event, isEvent, task, taskState
     100,
     longest(moments.map(sentence)),
   );
-  const events = moments.flatMap((moment, i) => (isEvent(moment) ? [i] : []));
   const bar = transport({
     last: () => last,
     now,
     set: (moment) => assign(model, { moment }),
-    event,
-    next: (at) => events.find((each) => each > at),
     onPlay: (isPlaying) => {
       texts.spoken.ariaLive = isPlaying ? "off" : "polite";
     },

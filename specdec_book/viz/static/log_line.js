@@ -214,11 +214,7 @@ function drawPositions(svg, width, { rates, profile }) {
   const box = { left: 34, right: width - 8, top: 10, bottom: 96 };
   const y = (v) => box.bottom - v * (box.bottom - box.top);
   const step = (box.right - box.left) / rates.length;
-  for (const v of [0, 0.5, 1])
-    svg.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, String(v)),
-    );
+  rulings(svg, box, y, [0, 0.5, 1]);
   const bar = (i, share, value, fill) =>
     svg.append(
       make("rect", {
@@ -232,13 +228,8 @@ function drawPositions(svg, width, { rates, profile }) {
   rates.forEach((rate, i) => {
     bar(i, 0.16, rate, "var(--sdl-muted)");
     if (profile.length) bar(i, 0.52, profile[i], "var(--sdl-accepted)");
-    svg.append(
-      make(
-        "text",
-        { class: "sdl-faint", x: box.left + (i + 0.5) * step, y: 113, "text-anchor": "middle" },
-        String(i + 1),
-      ),
-    );
+    const middle = { class: "sdl-faint", "text-anchor": "middle" };
+    svg.append(svgText(box.left + (i + 0.5) * step, 113, String(i + 1), middle));
   });
 }
 
@@ -258,7 +249,7 @@ function render({ model, el }) {
     assign(model, { text, gamma });
   });
   examples.dataset.name = "example";
-  const numbers = make("dl", { class: "sdl-readouts" });
+  const [numbers, showNumbers] = numbersOf("All numbers");
   const notes = make("ul", { class: "sdl-notes" });
   const verdict = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const positionsChart = chart(
@@ -278,7 +269,7 @@ function render({ model, el }) {
       field(`${id}-gamma`, ["γ ", make("small", {}, "if the text lacks it")], gammaBox),
     ),
     field(id, "Log line, counters or JSON", box),
-    numbers,
+    ...numbers,
     verdict,
     make("div", { class: "sdl-frame" }, positionsChart.node),
     notes,
@@ -306,18 +297,14 @@ function render({ model, el }) {
     const reading = text.trim() ? explain(text, gamma) : { error: "Paste a line, or choose an example." };
     const isRead = !reading.error;
     positionsChart.node.hidden = !isRead || !reading.rates.length;
-    define(
-      numbers,
-      isRead
-        ? [
-            ["engine", reading.engine],
-            ["τ, tokens per target pass", shown(reading.tau)],
-            ["γ, drafted per round", shown(reading.gamma)],
-            ["α, accepted ÷ tested", shown(reading.alpha)],
-            ["accepted ÷ drafted", shown(reading.drafted_acceptance)],
-          ]
-        : [],
-    );
+    const pairs = isRead && [
+      ["τ, tokens per target pass", shown(reading.tau)],
+      ["γ, drafted per round", shown(reading.gamma)],
+      ["α, accepted ÷ tested", shown(reading.alpha)],
+      ["accepted ÷ drafted", shown(reading.drafted_acceptance)],
+      ["engine", reading.engine],
+    ];
+    showNumbers(pairs || []);
     verdict.textContent = isRead ? ADVICE : reading.error;
     const lines = isRead ? [...reading.missing.map((each) => `missing: ${each}`), ...reading.notes] : [];
     if (isRead && reading.tau !== null) lines.unshift(`τ is ${reading.definition}`);

@@ -156,36 +156,35 @@ function choose(arcs, rounds, chosen) {
   arcs[chosen]?.parentNode.append(arcs[chosen]);
 }
 
+const SLIDERS = [
+  { name: "n", text: "largest n", min: 1, max: MAX_N, digits: 0 },
+  { name: "gamma", text: "γ", min: 1, max: MAX_GAMMA, digits: 0 },
+];
+
 function render({ model, el }) {
   const texts = model.get("texts") ?? [];
   if (texts.length === 0) return showNothing(el);
-  const ids = ["text", "n", "gamma", "which", "round"].map((name) => newId(`lookup-${name}`));
-  const set = (name, value) => assign(model, { [name]: value });
+  const id = newId("lookup");
+  const change = (values) => assign(model, values);
   const bests = new Map();
   const bestOf = (text) => {
     if (!bests.has(text)) bests.set(text, formulas.best(text.ids, text.start, MAX_WASTE));
     return bests.get(text);
   };
-  const words =
-    "find n, γ and the occurrence to copy that give the largest τ while at most one draft is wasted per emitted token.";
-  const { announce, silence, ...narrated } = narration(
-    words,
-    "Solved: τ = 10.00 with 0.00 wasted drafts per emitted token.",
-    150,
-  );
   const labels = texts.map(({ name }) => ({ label: name }));
-  const pickText = indexMenu(ids[0], labels, (value) => set("text", value));
-  const order = slider(ids[1], { min: 1, max: MAX_N, step: 1 }, (value) => set("n", value));
-  const gamma = slider(ids[2], { min: 1, max: MAX_GAMMA, step: 1 }, (value) => set("gamma", value));
-  const which = menu(
-    ids[3],
-    [
-      { value: "latest", label: "the latest" },
-      { value: "earliest", label: "the earliest" },
-    ],
-    (value) => set("latest", value === "latest"),
-  );
-  const round = slider(ids[4], { min: 1, step: 1 }, (value) => set("round", value - 1));
+  const pickText = indexMenu(`${id}-text`, labels, (text) => change({ text }));
+  const occurrences = ["latest", "earliest"].map((value) => ({ value, label: `the ${value}` }));
+  const which = menu(`${id}-which`, occurrences, (value) => change({ latest: value === "latest" }));
+  let rounds = [];
+  const roundSpec = {
+    name: "round",
+    text: "Round",
+    min: 1,
+    show: (round) => `${round + 1} of ${rounds.length}`,
+    read: (position) => position - 1,
+    place: (round) => round + 1,
+  };
+  const [[order, gamma, round], show, inputs] = numberFields(id, [...SLIDERS, roundSpec], change);
   const box = make("div", {
     class: "sdl-text sdl-lookup-text",
     tabindex: 0,
@@ -195,38 +194,12 @@ function render({ model, el }) {
   box.addEventListener("click", ({ target }) => {
     const i = spans.indexOf(target);
     const picked = rounds.findIndex(({ at, accepted }) => i >= at && i <= at + accepted);
-    if (picked >= 0) set("round", picked);
+    if (picked >= 0) change({ round: picked });
   });
-  const numbers = make("dl", { class: "sdl-readouts" });
   const legend = [
     ["accepted", "copied and accepted"],
     ["own", "added by the target"],
   ];
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-fates sdl-lookup", "aria-label": "Lookup explorer" },
-    narrated.task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(ids[0], "Text", pickText),
-      field(ids[1], "largest n", order.output, order.input),
-      field(ids[2], "γ", gamma.output, gamma.input),
-      field(ids[3], "Occurrence to copy", which),
-      field(ids[4], "Round", round.output, round.input),
-    ),
-    numbers,
-    make("div", {}, narrated.spoken),
-    box,
-    make(
-      "ul",
-      { class: "sdl-legend" },
-      ...legend.map(([kind, label]) =>
-        make("li", {}, make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${label}`),
-      ),
-      make("li", {}, "line: from a proposal to its source; dashed: no token accepted"),
-    ),
-  );
   const [first] = texts.slice(model.get("text") ?? 0);
   if (first) {
     const all = formulas.rounds(
@@ -239,7 +212,7 @@ function render({ model, el }) {
     const accepted = all.map((each) => each.accepted);
     openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
   }
-  let [rounds, spans, arcs] = [[], [], []];
+  let [spans, arcs] = [[], []];
   const last = {}; // the last drawing: its text, its layout, its round
   const draw = () => {
     const text = texts[Math.min(model.get("text") ?? 0, texts.length - 1)];
@@ -249,17 +222,15 @@ function render({ model, el }) {
     const number = Math.min(model.get("round") ?? 0, rounds.length - 1);
     pickText.value = String(texts.indexOf(text));
     which.value = settings[2] ? "latest" : "earliest";
-    [order.input.value, order.output.textContent] = [settings[0], String(settings[0])];
-    [gamma.input.value, gamma.output.textContent] = [settings[1], String(settings[1])];
-    round.input.max = rounds.length;
-    [round.input.value, round.output.textContent] = [number + 1, `${number + 1} of ${rounds.length}`];
+    inputs[2].max = rounds.length;
+    show({ n: settings[0], gamma: settings[1], round: number });
     const tau = (value) => (value === null ? "–" : value.toFixed(2));
-    define(numbers, [
+    const tiles = [
       ["τ, all rounds", tau(counts.tau)],
-      ["τ, rounds with a draft", tau(counts.tauDrafting)],
       ["rounds without a draft", `${counts.empty} of ${counts.rounds}`],
       ["wasted drafts", `${counts.wasted}, with ${plural(counts.tokens, "emitted token")}`],
-    ]);
+      ["τ, rounds with a draft", tau(counts.tauDrafting)],
+    ];
     if (last.text !== text) spans = write(box, text.tokens);
     mark(spans, text.start, rounds, rounds[number]);
     const layout = JSON.stringify([text.name, settings, widthOf(box)]);
@@ -268,9 +239,38 @@ function render({ model, el }) {
     if (last.text !== text || last.round !== number)
       box.scrollTop = spans[rounds[number].at].offsetTop - box.clientHeight / 2;
     Object.assign(last, { text, layout, round: number });
-    announce(() => [sentence(text, rounds, number), taskState(text, counts, bestOf(text))]);
+    return [tiles, () => [sentence(text, rounds, number), taskState(text, counts, bestOf(text))]];
   };
-  return live({ model, el }, root, ["text", "n", "gamma", "latest", "round"], draw, silence);
+  const spec = {
+    name: "lookup",
+    label: "Lookup explorer",
+    kinds: "sdl-fates",
+    task: "find n, γ and the occurrence to copy that give the largest τ while at most one draft is wasted per emitted token.",
+    longestState: "Solved: τ = 10.00 with 0.00 wasted drafts per emitted token.",
+    listens: ["text", "n", "gamma", "latest", "round"],
+  };
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(
+      field(`${id}-text`, "Text", pickText),
+      order,
+      gamma,
+      field(`${id}-which`, "Occurrence to copy", which),
+      round,
+    ),
+    ...tiles,
+    make("div", {}, spoken),
+    box,
+    make(
+      "ul",
+      { class: "sdl-legend" },
+      ...legend.map(([kind, label]) =>
+        make("li", {}, make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${label}`),
+      ),
+      make("li", {}, "line: from a proposal to its source; dashed: no token accepted"),
+    ),
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -171,6 +171,22 @@ function drawBars(svg, words, raw, now, at) {
   );
 }
 
+const offAt = (end) => (value) => (value === end ? "off" : value.toFixed(2));
+const SLIDERS = [
+  { name: "temperature", text: "temperature T", min: 0, max: 2, step: 0.05, digits: 2 },
+  {
+    name: "top_k",
+    text: "top-k",
+    min: 1,
+    max: OFF_K,
+    show: (value) => String(value || "off"),
+    read: (position) => (position === OFF_K ? 0 : position),
+    place: (value) => value || OFF_K,
+  },
+  { name: "top_p", text: "top-p", min: 0.05, max: 1, step: 0.05, show: offAt(1) },
+  { name: "u", text: "uniform u", min: 0, max: 0.99, step: 0.01, digits: 2 },
+];
+
 function render({ model, el }) {
   const id = newId("next-word");
   const contexts = model.get("contexts") ?? [];
@@ -179,29 +195,9 @@ function render({ model, el }) {
   }
   const state = () => stateOf(model, DEFAULTS);
   const change = (values) => assign(model, values);
-  const sliders = [
-    ["temperature", "temperature T", { min: 0, max: 2, step: 0.05 }, (v) => v, (v) => v.toFixed(2)],
-    ["top_k", "top-k", { min: 1, max: OFF_K, step: 1 }, (v) => (v === OFF_K ? 0 : v), (v) => v || "off"],
-    ["top_p", "top-p", { min: 0.05, max: 1, step: 0.05 }, (v) => v, (v) => (v === 1 ? "off" : v.toFixed(2))],
-    ["u", "uniform u", { min: 0, max: 0.99, step: 0.01 }, (v) => v, (v) => v.toFixed(2)],
-  ].map(([name, label, range, read, show]) => {
-    const parts = slider(`${id}-${name}`, { "data-name": name, ...range }, (v) =>
-      change({ [name]: read(v) }),
-    );
-    const set = (value) => {
-      parts.input.value = name === "top_k" && value === 0 ? OFF_K : value;
-      parts.output.textContent = show(value);
-      parts.input.setAttribute("aria-valuetext", String(show(value)));
-    };
-    return { name, set, node: field(`${id}-${name}`, label, parts.output, parts.input) };
-  });
+  const [sliders, show] = numberFields(id, SLIDERS, change);
   const options = contexts.map(({ prompt }) => ({ label: `${prompt} …` }));
   const pick = indexMenu(`${id}-context`, options, (value) => change({ context: value }));
-  const { announce, silence, task, spoken } = narration(
-    "raise the temperature until the likeliest word covers less than half of the line. Then use top-p alone to give it more than half again.",
-    solved(".499", ".999", "10 tokens"),
-    100,
-  );
   const line = make("svg", {
     role: "img",
     height: 78,
@@ -209,25 +205,6 @@ function render({ model, el }) {
   });
   const bars = make("svg", { role: "img", height: ROW * (BARS + 1) });
   const key = "filled: after temperature, top-k and top-p · dashed: at T = 1 without cuts";
-  const root = make(
-    "section",
-    { class: "sdl sdl-next-word", "aria-label": "The next word" },
-    task,
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make(
-        "div",
-        { class: "sdl-controls" },
-        field(`${id}-context`, "the text so far", pick),
-        ...sliders.map(({ node }) => node),
-        button("Draw a new u", () => change({ u: Math.floor(100 * Math.random()) / 100 })),
-      ),
-    ),
-    figure("The line of length 1", "", line),
-    figure("Probabilities of the next token", "", bars, make("figcaption", {}, key)),
-    spoken,
-  );
   let uAt = () => 0;
   const draw = () => {
     const s = state();
@@ -236,13 +213,30 @@ function render({ model, el }) {
     const own = formulas.adjust(words, tail, 1);
     const raw = formulas.adjust(words, tail, s.temperature);
     pick.value = s.context;
-    for (const { name, set } of sliders) set(s[name]);
+    show(s);
     uAt = drawLine(line, words, now, s.u);
     drawBars(bars, words, own, now, formulas.hit(now.probs, s.u));
-    announce(() => [summary(s, words, now), taskState(s, raw, now)]);
+    return [[], () => [summary(s, words, now), taskState(s, raw, now)]];
   };
   follow(line, (px) => change({ u: Math.min(0.99, uAt(px)) }));
-  return live({ model, el }, root, Object.keys(DEFAULTS), draw, silence);
+  const spec = {
+    name: "next-word",
+    label: "The next word",
+    task: "raise the temperature until the likeliest word covers less than half of the line. Then use top-p alone to give it more than half again.",
+    longestState: solved(".499", ".999", "10 tokens"),
+    delay: 100,
+    listens: Object.keys(DEFAULTS),
+  };
+  const another = button("Draw a new u", () => change({ u: Math.floor(100 * Math.random()) / 100 }));
+  const controls = controlRow(field(`${id}-context`, "the text so far", pick), ...sliders, another);
+  const layout = ({ task, spoken }) => [
+    task,
+    make("div", { class: "sdl-frame" }, controls),
+    figure("The line of length 1", "", line),
+    figure("Probabilities of the next token", "", bars, make("figcaption", {}, key)),
+    make("div", {}, spoken),
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

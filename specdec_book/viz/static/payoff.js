@@ -98,9 +98,9 @@ const DEFAULTS = { pairs: [], machines: [], engine: {}, command: "", ...SCALARS 
 const LEGEND = [
   ["draft", "draft passes"],
   ["target", "verification"],
-  ["muted", "the engine’s rest"],
+  ["one", "the engine’s rest"],
   ["accepted", "accepted drafts"],
-  ["bonus", "the target’s own token"],
+  ["recovered", "the target’s own token"],
 ];
 const ABOUT =
   "The formula’s nine parameters were fitted to measurements that others published: dense models in bfloat16, chains of at most 7 drafts, batches of at most 128. The band should contain four of five engines. Mixtures of experts rest on two sources only. Scheduling of requests, prefill and queues are left out. The chapter on serving shows the fit and its misses.";
@@ -236,11 +236,11 @@ function drawRound(svg, width, s, r) {
   const each = r.draft / r.step / s.gamma;
   for (let i = 0; i < s.gamma && each > 0; i++) bar(i * each, each, box.top, "draft");
   bar(r.draft / r.step, r.verify / r.step, box.top, "target");
-  if (r.overhead) bar((r.draft + r.verify) / r.step, r.overhead / r.step, box.top, "muted");
+  if (r.overhead) bar((r.draft + r.verify) / r.step, r.overhead / r.step, box.top, "one");
   label(box.second - 6, `what it replaces: ${r.tokens.toFixed(2)} steps of plain decoding`);
   for (let i = 0; i < Math.ceil(r.tokens - 1); i++)
     bar(i, Math.min(1, r.tokens - 1 - i), box.second, "accepted");
-  bar(r.tokens - 1, 1, box.second, "bonus");
+  bar(r.tokens - 1, 1, box.second, "recovered");
   const end = box.left + cost * scale;
   svg.append(
     make("line", {
@@ -268,32 +268,15 @@ function drawBatches(svg, width, s) {
   const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
   const points = (name) => results.map((r, i) => [x(i), y(r[name])]);
   const line = (from, to, dash) =>
-    make("path", {
-      d: pathOf(points("speedup").slice(from, to)),
-      fill: "none",
-      stroke: "var(--sdl-target)",
-      "stroke-width": 2.5,
-      "stroke-dasharray": dash,
-    });
-  for (let v = 0; v <= top; v++)
-    svg.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v}×`),
-    );
-  BATCHES.forEach((batch, i) => {
-    if (i % 2 === 0)
-      svg.append(
-        make(
-          "text",
-          { class: "sdl-faint", x: x(i), y: box.bottom + 17, "text-anchor": "middle" },
-          String(batch),
-        ),
-      );
-  });
+    curve(points("speedup").slice(from, to), "var(--sdl-one)", { "stroke-dasharray": dash });
+  const levels = Array.from({ length: top + 1 }, (_, v) => v);
+  rulings(svg, box, y, levels, (v) => `${v}×`);
+  const shown = BATCHES.map((_, i) => i).filter((i) => i % 2 === 0);
+  axisBelow(svg, box, x, shown, "batch", (i) => String(BATCHES[i]));
   svg.append(
     make("path", {
       d: `${pathOf([...points("high"), ...points("low").reverse()])}Z`,
-      fill: "var(--sdl-target)",
+      fill: "var(--sdl-one)",
       opacity: 0.18,
     }),
     make("line", {
@@ -301,26 +284,15 @@ function drawBatches(svg, width, s) {
       x2: box.right,
       y1: y(1),
       y2: y(1),
-      stroke: "var(--sdl-rejected)",
-      "stroke-width": 1.5,
+      stroke: "var(--sdl-plain)",
+      "stroke-width": 2,
       "stroke-dasharray": "5 4",
     }),
-    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "batch"),
     line(0, fits, ""),
     line(Math.max(0, fits - 1), BATCHES.length, "4 4"),
   );
   const now = BATCHES.indexOf(s.batch);
-  if (now >= 0)
-    svg.append(
-      make("circle", {
-        cx: x(now),
-        cy: y(results[now].speedup),
-        r: 6.5,
-        fill: "var(--sdl-you)",
-        stroke: "var(--sdl-surface)",
-        "stroke-width": 1.5,
-      }),
-    );
+  if (now >= 0) svg.append(yourPoint(x(now), y(results[now].speedup)));
   return (px) => {
     const i = Math.round(((px - box.left) / (box.right - box.left)) * (BATCHES.length - 1));
     return { batch: BATCHES[Math.min(BATCHES.length - 1, Math.max(0, i))] };
@@ -410,11 +382,6 @@ function render({ model, el }) {
       { height: 172 },
     ),
   };
-  const words =
-    "choose the mixture of experts with an EAGLE-3 head on an H100, at batch 1. What is the smallest α at which some draft length likely pays?";
-  const longestState = `Solved: α = 0.00, with γ = 00. ${SOLVED}`;
-  const { task, spoken, announce, silence } = narration(words, longestState, 150);
-  const [numbers, showNumbers] = numbersOf("All numbers");
   const swatch = (role) =>
     make(
       "svg",
@@ -423,39 +390,8 @@ function render({ model, el }) {
     );
   const key = ([role, name]) => make("li", {}, swatch(role), name);
   const note = make("p", { class: "sdl-note", "aria-live": "polite" });
-  const groups = [ofRound, ofTable].map((nodes) => make("div", { class: "sdl-controls" }, ...nodes));
-  const measured = make("details", {}, make("summary", {}, "I measured"), ...groups, note);
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-payoff", "aria-label": "Will it pay" },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-pair`, "Pair", menus.pair),
-      field(`${id}-machine`, "Machine", menus.machine),
-    ),
-    make("div", { class: "sdl-controls" }, ...controls),
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, charts.round.node, charts.batches.node),
-    ),
-    ...numbers,
-    make(
-      "div",
-      { class: "sdl-row", style: "align-items: start" },
-      measured,
-      make(
-        "details",
-        {},
-        make("summary", {}, "Assumptions"),
-        make("div", { class: "sdl-controls" }, ...assumed),
-        make("p", { class: "sdl-note" }, ABOUT),
-      ),
-    ),
-    spoken,
-  );
+  const groups = [ofRound, ofTable].map((nodes) => controlRow(...nodes));
+  const measured = foldOf("I measured", ...groups, note);
   charts.round.node.append(make("ul", { class: "sdl-keys" }, ...LEGEND.map(key)));
   let pick = () => ({});
   let wasTable = false;
@@ -475,11 +411,29 @@ function render({ model, el }) {
       : s.fit.note || "One round of your engine, on the pair and machine chosen above, sets its overheads.";
     drawRound(...blank(charts.round), s, r);
     pick = drawBatches(...blank(charts.batches), s);
-    showNumbers(readouts(s, r));
-    announce(() => [summary(s, r), taskState(s)]);
+    return [readouts(s, r), () => [summary(s, r), taskState(s)]];
   };
   follow(charts.batches.svg, (px) => change(pick(px)));
-  return live({ model, el }, root, Object.keys(SCALARS), draw, silence);
+  const spec = {
+    name: "payoff",
+    label: "Will it pay",
+    task: "choose the mixture of experts with an EAGLE-3 head on an H100, at batch 1. What is the smallest α at which some draft length likely pays?",
+    longestState: `Solved: α = 0.00, with γ = 00. ${SOLVED}`,
+    listens: Object.keys(SCALARS),
+  };
+  const about = make("p", { class: "sdl-note" }, ABOUT);
+  const folds = [measured, foldOf("Assumptions", controlRow(...assumed), about)];
+  const batches = phoneFold("Speedup by batch", { class: "sdl-narrow" }, () => draw(), charts.batches.node);
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(field(`${id}-pair`, "Pair", menus.pair), field(`${id}-machine`, "Machine", menus.machine)),
+    controlRow(...controls),
+    chartRow(charts.round.node, batches),
+    ...tiles,
+    make("div", { class: "sdl-row", style: "align-items: start" }, ...folds),
+    spoken,
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -160,7 +160,7 @@ function panelOf(id, { races, about }, isCalm, controls) {
       make(
         "div",
         { class: "sdl-row sdl-race-controls" },
-        controls.start,
+        ...controls.moves,
         ...(isCalm ? [] : [controls.slow]),
         ...menuParts,
         key,
@@ -183,7 +183,6 @@ function render({ model, el }) {
   const state = () => stateOf(model, DEFAULTS);
   const { races } = state();
   if (races.length === 0) return showNothing(el);
-  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const id = newId("race");
   const current = () => races[Math.min(races.length - 1, state().race)];
   const lanes = () => LANES.map(([name]) => current().lanes[name]);
@@ -191,42 +190,48 @@ function render({ model, el }) {
   let time = Infinity;
   let frame = 0;
   let before = 0;
-  const isOver = () => time >= end() + (isCalm ? 0 : SWEEP);
-  const finish = () => {
-    cancelAnimationFrame(frame);
-    [frame, time] = [0, Infinity];
-    draw();
-  };
+  const isOver = () => time >= end() + (bar.isCalm ? 0 : SWEEP);
+  const finish = () => goTo(Infinity);
   const tick = (now) => {
     const passed = Math.min(LONGEST_FRAME, (now - before) / 1000);
     time += passed / (state().slow && time < end() ? SLOWNESS : 1);
     before = now;
     if (isOver()) return finish();
-    draw();
     frame = requestAnimationFrame(tick);
-    return undefined;
+    return draw();
+  };
+  const halt = () => {
+    cancelAnimationFrame(frame);
+    frame = 0;
   };
   const run = () => {
-    cancelAnimationFrame(frame);
-    [time, before] = [0, performance.now()];
-    draw();
+    if (isOver()) time = 0;
+    before = performance.now();
     frame = requestAnimationFrame(tick);
-  };
-  // Readers who ask for less motion go from pass to pass.
-  const step = () => {
-    const next = lanes().flatMap((lane) => lane.map(({ at }) => at));
-    const from = isOver() ? 0 : time;
-    time = Math.min(...next.filter((at) => at > from), Infinity);
     draw();
   };
-  const start = button("", () => (isCalm ? step() : frame ? finish() : run()));
+  const goTo = (moment) => {
+    halt();
+    time = moment;
+    draw();
+  };
+  const step = () => {
+    const ends = lanes().flatMap((lane) => lane.map(({ at }) => at));
+    const from = isOver() ? 0 : time;
+    goTo(Math.min(...ends.filter((at) => at > from), Infinity));
+  };
+  const bar = moves(
+    () => (frame ? goTo(time) : run()),
+    step,
+    () => goTo(0),
+  );
   const slow = button("slow motion (¼)", () => assign(model, { slow: !state().slow }));
   const kinds = indexMenu(
     `${id}-text`,
     races.map(({ kind }) => ({ label: kind })),
     (race) => assign(model, { race }),
   );
-  const view = panelOf(id, state(), isCalm, { start, slow, kinds });
+  const view = panelOf(id, state(), bar.isCalm, { moves: bar.nodes, slow, kinds });
   function draw() {
     const race = current();
     const own = lanes();
@@ -236,7 +241,7 @@ function render({ model, el }) {
     view.verdict.textContent = isOver() ? verdict : standing(race, time);
     view.spoken.textContent = isOver() ? verdict : "";
     view.details.textContent = details;
-    start.textContent = isCalm ? "Next pass" : frame ? "Show the end" : "Race again";
+    bar.playing.textContent = frame ? "Pause" : "Play";
   }
   const change = () => {
     kinds.value = races.indexOf(current());
@@ -249,13 +254,13 @@ function render({ model, el }) {
   };
   const press = () => {
     slow.setAttribute("aria-pressed", String(state().slow));
-    view.root.classList.toggle("sdl-race-slow", isCalm || state().slow);
+    view.root.classList.toggle("sdl-race-slow", bar.isCalm || state().slow);
   };
   const detach = attach({ model, el }, view.root, { "change:race": change, "change:slow": press }, draw);
   addEventListener("beforeprint", finish);
   press();
   change();
-  if (state().autoplay && !isCalm) run();
+  if (state().autoplay && !bar.isCalm) run();
   return () => {
     cancelAnimationFrame(frame);
     removeEventListener("beforeprint", finish);

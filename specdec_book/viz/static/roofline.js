@@ -213,27 +213,10 @@ function taskState(s, r) {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-function frame(svg, box, xTitle, yTitle) {
+function frame(svg, box, yTitle) {
   svg.append(
     make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
-    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
-    make("text", { x: 0, y: box.top - 12 }, yTitle),
-  );
-}
-
-function tick(svg, box, x, y, text) {
-  if (y !== null) svg.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y, y2: y }));
-  svg.append(
-    make(
-      "text",
-      {
-        class: "sdl-faint",
-        x: y === null ? x : box.left - 6,
-        y: y === null ? box.bottom + 17 : y + 4,
-        "text-anchor": y === null ? "middle" : "end",
-      },
-      text,
-    ),
+    svgText(0, box.top - 12, yTitle),
   );
 }
 
@@ -244,19 +227,20 @@ function drawRoofs(svg, width, s, r) {
   const bottom = Math.floor(Math.min(Math.log10(s.bandwidth) + x0 + 0.5, top - 2));
   const x = (intensity) => box.left + ((Math.log10(intensity) - x0) / (x1 - x0)) * (box.right - box.left);
   const y = (rate) => box.bottom - ((Math.log10(rate) - bottom) / (top - bottom)) * (box.bottom - box.top);
-  for (let e = bottom; e <= top; e++) tick(svg, box, 0, y(10 ** e), si(10 ** e, ""));
-  for (let e = x0; e <= x1; e++) tick(svg, box, x(10 ** e), null, e < 3 ? String(10 ** e) : si(10 ** e, ""));
-  frame(svg, box, "operations per byte read", "operations per second");
+  const powers = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => 10 ** (from + i));
+  rulings(svg, box, y, powers(bottom, top), (value) => si(value, ""));
+  const short = (value) => (value < 1000 ? String(value) : si(value, ""));
+  axisBelow(svg, box, x, powers(x0, x1), "operations per byte read", short);
+  frame(svg, box, "operations per second");
   const ridge = s.throughput / s.bandwidth;
   const low = Math.max(10 ** x0, 10 ** bottom / s.bandwidth);
   const line = (points, color) =>
     svg.append(
-      make("path", {
-        d: pathOf(points.map(([a, b]) => [x(a), y(b)])),
-        fill: "none",
-        stroke: color,
-        "stroke-width": 3,
-      }),
+      curve(
+        points.map(([a, b]) => [x(a), y(b)]),
+        color,
+        { "stroke-width": 3 },
+      ),
     );
   // start of the flat roof and end of the slanted one
   const [left, right] = [Math.max(ridge, 10 ** x0), Math.min(ridge, 10 ** x1)];
@@ -298,14 +282,7 @@ function drawRoofs(svg, width, s, r) {
       stroke: "var(--sdl-ink)",
       "stroke-width": 1.5,
     }),
-    make("circle", {
-      cx: now[0],
-      cy: Math.min(now[1], box.bottom),
-      r: 7,
-      fill: "var(--sdl-you)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 1.5,
-    }),
+    yourPoint(now[0], now[1], 7),
     make(
       "text",
       {
@@ -353,31 +330,23 @@ function drawTimes(svg, width, s, r) {
   const top = 1.06 * Math.max(...r.times(MAX_TOKENS), 1.6 * r.reading);
   const x = (k) => box.left + ((k - 0.5) / MAX_TOKENS) * (box.right - box.left);
   const y = (t) => box.bottom - (t / top) * (box.bottom - box.top);
-  for (const [value, words] of timeTicks(top)) tick(svg, box, 0, y(value), words);
-  for (const k of [1, 8, 16, 24, 32]) tick(svg, box, x(k), null, String(k));
-  frame(svg, box, "tokens per pass", "least time of a pass");
+  const ticks = new Map(timeTicks(top));
+  rulings(svg, box, y, [...ticks.keys()], (value) => ticks.get(value));
+  axisBelow(svg, box, x, [1, 8, 16, 24, 32], "tokens per pass");
+  frame(svg, box, "least time of a pass");
   const line = (value, color, thick, dash) =>
     svg.append(
-      make("path", {
-        d: pathOf(ks.map((k) => [x(k), y(value(k))])),
-        fill: "none",
-        stroke: color,
-        "stroke-width": thick,
-        "stroke-dasharray": dash,
-      }),
+      curve(
+        ks.map((k) => [x(k), y(value(k))]),
+        color,
+        { "stroke-width": thick, "stroke-dasharray": dash },
+      ),
     );
   line((k) => r.times(k)[0], "var(--sdl-other)", 2, "6 4");
   line((k) => r.times(k)[1], "var(--sdl-other)", 2, "2 4");
   line((k) => Math.max(...r.times(k)), "var(--sdl-ink)", 2.5, "none");
   svg.append(
-    make("circle", {
-      cx: x(s.tokens),
-      cy: y(r.time),
-      r: 7,
-      fill: "var(--sdl-you)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 1.5,
-    }),
+    yourPoint(x(s.tokens), y(r.time), 7),
     make(
       "text",
       {
@@ -396,24 +365,17 @@ function drawTimes(svg, width, s, r) {
 
 // Putting it together -----------------------------------------------------------------------------
 
-function quantity(spec, id, onInput) {
-  const isLog = "low" in spec;
-  const range = isLog
-    ? { min: spec.low, max: spec.high, step: 0.01 }
-    : { min: spec.min, max: spec.max, step: 1 };
-  const { input, output } = slider(id, { "data-name": spec.name, ...range }, (position) =>
-    onInput({ [spec.name]: valueOf(position) }),
-  );
-  const valueOf = (position) => {
-    if (!isLog) return position;
-    return spec.zero && position <= spec.low ? 0 : Number((10 ** position).toPrecision(3));
+// What numberField needs for a slider that may be logarithmic.
+function sliderSpec({ low, high, zero, ...spec }) {
+  if (low === undefined) return spec;
+  return {
+    ...spec,
+    min: low,
+    max: high,
+    step: 0.01,
+    read: (position) => (zero && position <= low ? 0 : Number((10 ** position).toPrecision(3))),
+    place: (value) => (value > 0 ? Math.log10(value) : low),
   };
-  const show = (value) => {
-    input.value = isLog ? (value > 0 ? Math.log10(value) : spec.low) : value;
-    output.textContent = spec.show(value);
-    input.setAttribute("aria-valuetext", output.textContent);
-  };
-  return { node: field(id, [`${spec.text} `, make("small", {}, spec.note)], output, input), show };
 }
 
 function readouts(s, r) {
@@ -448,9 +410,9 @@ function render({ model, el }) {
     preset = from ?? (keepsMachine ? preset : null);
     assign(model, values);
   };
-  const sliders = Object.fromEntries(
-    SLIDERS.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
-  );
+  const [nodes, showSliders] = numberFields(id, SLIDERS.map(sliderSpec), change);
+  const sliders = Object.fromEntries(SLIDERS.map(({ name }, i) => [name, nodes[i]]));
+  let repaint;
   const start = menu(
     `${id}-preset`,
     choices.map(({ label, group }, i) => ({ value: i, label, group })),
@@ -459,7 +421,7 @@ function render({ model, el }) {
       preset = null;
       const given = NAMES.filter((name) => name in picked).map((name) => [name, picked[name]]);
       if (picked.group) change({ cache: 0, ...Object.fromEntries(given) }, picked);
-      draw(); // the model reports no change between two presets with the same values
+      repaint(); // the model reports no change between two presets with the same values
     },
   );
   const widthLabels = WIDTHS.map(([, label]) => ({ label }));
@@ -480,56 +442,52 @@ function render({ model, el }) {
       { height: HEIGHT },
     ),
   };
-  const words = `decode a batch of ${TASK_BATCH} sequences in the worked example. How many tokens of each sequence can one pass verify before arithmetic limits it?`;
   const longestState = taskState(
     { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH },
     { isReading: true, free: 0 },
   );
-  const { task, spoken, announce, silence } = narration(words, longestState, 150);
   const source = make("p", { class: "sdl-summary" });
-  const numbers = make("dl", { class: "sdl-readouts" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-roofline", "aria-label": "Roofline explorer of one pass" },
-    task,
-    make("div", { class: "sdl-controls" }, sliders.tokens.node, sliders.batch.node),
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, charts.roofs.node, charts.times.node),
-    ),
-    numbers,
-    make(
-      "details",
-      {},
-      make("summary", {}, "The model and the chip"),
-      make(
-        "div",
-        { class: "sdl-controls" },
-        field(`${id}-preset`, "Start from", start),
-        field(`${id}-width`, "bytes per weight", width),
-        ...SETTINGS.map((name) => sliders[name].node),
-      ),
-      source,
-    ),
-    spoken,
-  );
   const picks = {};
   const draw = () => {
     const s = state();
     const r = consequences(s);
-    for (const { name } of SLIDERS) sliders[name].show(s[name]);
+    showSliders(s);
     start.value = String(Math.max(0, choices.indexOf(preset)));
     width.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
     picks.roofs = drawRoofs(...blank(charts.roofs, 240, 560), s, r);
     picks.times = drawTimes(...blank(charts.times, 240, 560), s, r);
     source.hidden = !preset?.source;
     source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
-    define(numbers, readouts(s, r));
-    announce(() => [summary(s, r), taskState(s, r)]);
+    return [readouts(s, r), () => [summary(s, r), taskState(s, r)]];
   };
   for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));
-  return live({ model, el }, root, NAMES, draw, silence);
+  const spec = {
+    name: "roofline",
+    label: "Roofline explorer of one pass",
+    task: `decode a batch of ${TASK_BATCH} sequences in the worked example. How many tokens of each sequence can one pass verify before arithmetic limits it?`,
+    longestState,
+    listens: NAMES,
+  };
+  const settings = controlRow(
+    field(`${id}-preset`, "Start from", start),
+    field(`${id}-width`, "bytes per weight", width),
+    ...SETTINGS.map((name) => sliders[name]),
+  );
+  const layout = ({ task, spoken, tiles, ...own }) => {
+    ({ repaint } = own);
+    return [
+      task,
+      controlRow(sliders.tokens, sliders.batch),
+      chartRow(
+        charts.roofs.node,
+        phoneFold("Time of a pass by its tokens", { class: "sdl-half" }, () => draw(), charts.times.node),
+      ),
+      ...tiles,
+      foldOf("The model and the chip", settings, source),
+      spoken,
+    ];
+  };
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas, presets };

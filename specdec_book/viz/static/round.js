@@ -454,13 +454,9 @@ function render({ model, el }) {
   );
   const moments = formulas.moments(rounds, options.dice);
   if (moments.length === 0) return showNothing(el);
-  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const id = newId("round");
   const last = moments.length - 1;
   const answers = new Map();
-  let timer = 0;
-  let isPlaying = false;
-  let from = 0; // the moment at which playing began; it ends with the round
   if (options.quiz && !model.get("autoplay"))
     openAt(
       model,
@@ -471,51 +467,28 @@ function render({ model, el }) {
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });
   const questionAt = (at) => (options.quiz ? formulas.question(rounds, moments[at]) : null);
-  const show = () => {
-    play.textContent = isPlaying ? "Pause" : "Play";
-    spoken.ariaLive = isPlaying ? "off" : "polite";
-  };
-  const stop = () => {
-    clearTimeout(timer);
-    isPlaying = false;
-    show();
-  };
-  const schedule = () => {
-    clearTimeout(timer);
-    if (!isPlaying) return;
-    if (now() === last || (now() > from && moments[now()].kind === "cut")) return stop();
-    if (!questionAt(now()))
-      timer = setTimeout(() => (document.hidden ? stop() : (set(now() + 1), schedule())), PACE);
-  };
-  const begin = () => {
-    isPlaying = true;
-    if (now() === last) set(0);
-    from = now();
-    show();
-    schedule();
-  };
-  const go = (at) => {
-    stop();
-    set(at);
-  };
-  const pass = () => {
-    set(now() + 1);
-    schedule();
-    if (!isPlaying) step.focus();
-  };
+  const bar = transport({
+    last: () => last,
+    now,
+    set,
+    onPlay: (isPlaying) => {
+      spoken.ariaLive = isPlaying ? "off" : "polite";
+    },
+    pace: PACE,
+    isHeld: questionAt,
+    isEnd: (at) => moments[at].kind === "cut", // playing ends with the round
+  });
   const choose = (answer) => {
     answers.set(now(), answer);
-    pass();
+    bar.advance();
   };
   const { input, output } = slider(
     id,
     { min: 1, max: moments.length, step: 1, "aria-label": "Moment" },
-    (value) => go(value - 1),
+    (value) => bar.go(value - 1),
   );
-  const play = button("Play", () => (isPlaying ? stop() : begin()));
-  const step = button("step ▶", () => go(now() + 1));
   const tabs = rounds.map((_, at) =>
-    button(`round ${at + 1}`, () => go(moments.findIndex((moment) => moment.round === at))),
+    button(`round ${at + 1}`, () => bar.go(moments.findIndex((moment) => moment.round === at))),
   );
   const text = make("span");
   const grid = make("div", { class: "sdl-round-grid", role: "img" });
@@ -523,21 +496,15 @@ function render({ model, el }) {
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const ask = make("div", { class: "sdl-round-ask" });
   const about = model.get("about");
+  bar.node.classList.add("sdl-round-moves");
+  bar.node.append(input, output);
   const root = make(
     "section",
     { class: "sdl sdl-fates sdl-round", "aria-label": "One round of speculative decoding" },
     make(
       "div",
       { class: "sdl-frame" },
-      make(
-        "div",
-        { class: "sdl-row sdl-round-moves" },
-        button("◀ back", () => go(now() - 1)),
-        ...(isCalm ? [] : [play]),
-        step,
-        input,
-        output,
-      ),
+      bar.node,
       make("p", { class: "sdl-round-text" }, text),
       grid,
       make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
@@ -561,25 +528,26 @@ function render({ model, el }) {
     const words = reply(rounds, moment, answers.get(at - 1)) + sentence(rounds, moment, options);
     if (spoken.textContent !== words) spoken.textContent = words;
     if (ask.at !== at)
-      ask.replaceChildren(...(question ? questionOf(question, round, moment, choose, pass) : []));
+      ask.replaceChildren(...(question ? questionOf(question, round, moment, choose, bar.advance) : []));
     ask.at = at;
+    bar.show();
   };
   const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   const watcher = new IntersectionObserver(
     ([entry]) => {
       if (!entry.isIntersecting) return;
       watcher.disconnect();
-      if (!isPlaying && now() === 0) begin();
+      if (!bar.isPlaying() && now() === 0) bar.begin();
     },
     { threshold: 0.6 },
   );
-  if (model.get("autoplay") && !isCalm) watcher.observe(root);
-  if (model.get("autoplay") && isCalm && now() === 0)
+  if (model.get("autoplay") && !bar.isCalm) watcher.observe(root);
+  if (model.get("autoplay") && bar.isCalm && now() === 0)
     set(moments.findLastIndex((moment) => moment.round === 0));
   const offPaper = endOnPaper(now, set, last, opening);
   draw();
   return () => {
-    stop();
+    bar.stop();
     offPaper();
     watcher.disconnect();
     detach();

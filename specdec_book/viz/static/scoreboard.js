@@ -201,35 +201,21 @@ function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
   const high = Math.max(1.2, ...known.map((row) => row[gain])) * 1.08;
   const x = (value) => box.left + ((scale(value) - left) / (right - left)) * (box.right - box.left);
   const y = (value) => box.bottom - (value / high) * (box.bottom - box.top);
-  const words = (at, text, attributes = {}) => make("text", { x: at[0], y: at[1], ...attributes }, text);
   const step = high > 4 ? 1 : 0.5;
-  for (let value = 0; value <= high; value += step)
-    svg.append(
-      make("line", {
-        class: value === 1 ? "sdl-axis" : "sdl-grid",
-        x1: box.left,
-        x2: box.right,
-        y1: y(value),
-        y2: y(value),
-      }),
-      words([box.left - 6, y(value) + 4], String(value), { class: "sdl-faint", "text-anchor": "end" }),
-    );
+  rulings(
+    svg,
+    box,
+    y,
+    Array.from({ length: Math.floor(high / step) + 1 }, (_, i) => i * step),
+  );
+  svg.append(make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: y(1), y2: y(1) }));
   const ticks = log
     ? (width < 500 ? [1e2, 1e4, 1e6, 1e8] : [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8]).filter(
         (value) => scale(value) > left && scale(value) < right,
       )
     : [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8].filter((value) => value >= left && value <= right);
-  for (const value of ticks)
-    svg.append(
-      words([x(value), box.bottom + 17], log ? formatBytes(value) : String(value), {
-        class: "sdl-faint",
-        "text-anchor": "middle",
-      }),
-    );
-  svg.append(
-    words([0, 12], GAINS[gain]),
-    words([box.right, box.bottom + 35], label, { "text-anchor": "end" }),
-  );
+  axisBelow(svg, box, x, ticks, label, log ? formatBytes : String);
+  svg.append(svgText(0, 12, GAINS[gain]));
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
   if (edge.length > 1)
     svg.append(
@@ -273,7 +259,7 @@ function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
   }
   svg.append(
     ...names.map(({ row, x: at, y: line, anchor }) =>
-      words([at, line], row.name, {
+      svgText(at, line, row.name, {
         class: "sdl-halo sdl-point-name",
         "text-anchor": anchor,
         "font-weight": row.name === chosen?.name ? 600 : 400,
@@ -355,31 +341,7 @@ function render({ model, el }) {
   );
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => table.classList.toggle("sdl-all-columns", all.checked));
-  const words =
-    "choose a row that is not the best and that no other row beats in both memory and speedup or τ.";
-  const longestState = solved("a method with a rather long name × rule");
-  const { task, spoken, announce, silence } = narration(words, longestState, 150);
   const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot against" };
-  const root = make(
-    "section",
-    { class: "sdl sdl-scoreboard", "aria-label": `The scoreboard${whose}` },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      ...Object.entries(menus).map(([name, node]) => field(ids[name], labels[name], node)),
-    ),
-    make("div", { class: "sdl-frame" }, plane.node),
-    spoken,
-    make(
-      "details",
-      { class: "sdl-board-table" },
-      make("summary", {}, "The table of methods"),
-      make("label", { class: "sdl-row" }, all, "all columns"),
-      scroll(`The table of methods${whose}`, table),
-    ),
-    make("p", { class: "sdl-note" }, note),
-  );
   const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
   const draw = () => {
     const setting = get("setting");
@@ -419,13 +381,37 @@ function render({ model, el }) {
     drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, gain, best, chosen, pick);
     const first = formulas.sort(rows, gain, true)[0];
     const hint = chosen || !first ? "" : "Choose a row for its details. The best row is ";
-    announce(() => [
-      hint + summary(chosen ?? first, settings[setting].name, gain),
-      taskState(chosen, formulas.frontier(rows, "bytes", gain), first),
-    ]);
+    return [
+      [],
+      () => [
+        hint + summary(chosen ?? first, settings[setting].name, gain),
+        taskState(chosen, formulas.frontier(rows, "bytes", gain), first),
+      ],
+    ];
   };
-  const names = ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"];
-  return live({ model, el }, root, names, draw, silence);
+  const spec = {
+    name: "scoreboard",
+    label: `The scoreboard${whose}`,
+    task: "choose a row that is not the best and that no other row beats in both memory and speedup or τ.",
+    longestState: solved("a method with a rather long name × rule"),
+    listens: ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"],
+  };
+  const fields = Object.entries(menus).map(([name, node]) => field(ids[name], labels[name], node));
+  const rowsFold = foldOf(
+    "The table of methods",
+    make("label", { class: "sdl-row" }, all, "all columns"),
+    scroll(`The table of methods${whose}`, table),
+  );
+  rowsFold.classList.add("sdl-board-table");
+  const layout = ({ task, spoken }) => [
+    task,
+    controlRow(...fields),
+    make("div", { class: "sdl-frame" }, plane.node),
+    make("div", {}, spoken),
+    rowsFold,
+    make("p", { class: "sdl-note" }, note),
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -119,69 +119,54 @@ function taskState(s) {
   return `${percent(alpha)} of the second words are accepted; with the best bias it is ${percent(best)}.`;
 }
 
+const BIAS = { name: "bias", text: "Markov bias", note: "of the word that fits", max: MAX_BIAS, step: STEP };
+
 function render({ model, el }) {
-  const id = newId("second-word");
   const state = () => stateOf(model, DEFAULTS);
-  const set = (name, value) => assign(model, { [name]: value });
-  const { announce, silence, task, spoken } = narration(
-    "find the bias at which the second word is accepted most often.",
-    "100 % are accepted, but the text is wrong: its distribution differs from the target's by 100 %, and so on.",
-    100,
-  );
-  const sees = button("head 2 sees the first word", () => set("sees", !state().sees));
-  const honest = button("give the rule the row with the bias", () => set("honest", !state().honest));
-  const bias = slider(`${id}-bias`, { min: 0, max: MAX_BIAS, step: STEP }, (value) => set("bias", value));
+  const change = (values) => assign(model, values);
+  const sees = button("head 2 sees the first word", () => change({ sees: !state().sees }));
+  const honest = button("give the rule the row with the bias", () => change({ honest: !state().honest }));
+  const biasSpec = { ...BIAS, min: 0, show: (value) => Number(value).toFixed(1) };
+  const [bias, show, slide] = numberField(`${newId("second-word")}-bias`, biasSpec, change);
   const svg = make("svg", { role: "img" });
-  const readouts = make("dl", { class: "sdl-readouts" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-second-word", "aria-label": "How much the second head knows of the first word" },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      make("div", { class: "sdl-row" }, sees, honest),
-      field(
-        `${id}-bias`,
-        ["Markov bias ", make("small", {}, "of the word that fits")],
-        bias.output,
-        bias.input,
-      ),
-    ),
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, figure("The second word", "", svg)),
-    ),
-    spoken,
-    readouts,
-  );
   const paint = () => {
     const s = state();
     sees.setAttribute("aria-pressed", String(s.sees));
     honest.setAttribute("aria-pressed", String(s.honest));
-    bias.input.value = s.bias;
-    bias.input.disabled = honest.disabled = s.sees;
-    bias.output.textContent = Number(s.bias).toFixed(1);
+    slide.disabled = honest.disabled = s.sees;
+    show(s.bias);
     draw(svg, s);
-    svg.setAttribute(
-      "aria-label",
-      FIRST.flatMap((first, x) =>
-        SECOND.map(
-          (second, y) =>
-            `${first} ${second}: target ${percent(TARGET.second[x][y])}, head ${percent(formulas.drawn(s, x)[y])}`,
-        ),
-      ).join("; "),
+    const rows = FIRST.flatMap((first, x) =>
+      SECOND.map(
+        (second, y) =>
+          `${first} ${second}: target ${percent(TARGET.second[x][y])}, head ${percent(formulas.drawn(s, x)[y])}`,
+      ),
     );
-    define(readouts, [
-      ["accepted after “of”", percent(formulas.accepted(s, 0))],
-      ["accepted after “no”", percent(formulas.accepted(s, 1))],
+    svg.setAttribute("aria-label", rows.join("; "));
+    const tiles = [
+      ["accepted after “of” · after “no”", [0, 1].map((x) => percent(formulas.accepted(s, x))).join(" · ")],
       ["tokens per round", (2 + formulas.alpha(s)).toFixed(2)],
       ["total variation between text and target", percent(formulas.distance(s))],
-    ]);
-    announce(() => [sentence(s), taskState(s)]);
+    ];
+    return [tiles, () => [sentence(s), taskState(s)]];
   };
-  return live({ model, el }, root, Object.keys(DEFAULTS), paint, silence);
+  const spec = {
+    name: "second-word",
+    label: "How much the second head knows of the first word",
+    task: "find the bias at which the second word is accepted most often.",
+    longestState:
+      "100 % are accepted, but the text is wrong: its distribution differs from the target's by 100 %, and so on.",
+    delay: 100,
+    listens: Object.keys(DEFAULTS),
+  };
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(make("div", { class: "sdl-row" }, sees, honest), bias),
+    chartRow(figure("The second word", "", svg)),
+    make("div", {}, spoken),
+    ...tiles,
+  ];
+  return panel({ model, el }, spec, layout, paint);
 }
 
 export default { render, formulas };

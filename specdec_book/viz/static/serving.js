@@ -88,6 +88,7 @@ const TASK = { pair: 0, machine: 0, context: 512, gamma: 4, slots: 256 };
 const solved = (load, gamma) =>
   `Solved: from a load of ${load.toFixed(2)} on, every token takes longer with γ = 4 than with plain decoding. The best choice there is γ = ${gamma}.`;
 
+const GAINS = "Goodput by γ, over plain decoding";
 const ms = (seconds) => `${(1e3 * seconds).toPrecision(3)} ms`;
 
 // Results -----------------------------------------------------------------------------------------
@@ -153,8 +154,8 @@ function drawLatency(svg, width, s, r) {
   const box = { left: 48, right: width - 62, top: 24, bottom: 150 };
   const points = LOADS.map((load) => [load, consequences(s, load)]);
   const curves = [
-    ["plain", "plain", "var(--sdl-other)", ""],
-    ["drafted", `γ = ${s.gamma}`, "var(--sdl-target)", ""],
+    ["plain", "plain", "var(--sdl-plain)", ""],
+    ["drafted", `γ = ${s.gamma}`, "var(--sdl-you)", ""],
     ["chosen", "best γ", "var(--sdl-muted)", "5 4"],
   ].map(([name, ...rest]) => [
     points.filter(([, c]) => !c[name].overloaded).map(([l, c]) => [l, c[name].latency]),
@@ -165,30 +166,11 @@ function drawLatency(svg, width, s, r) {
   const most = Math.min(2, Math.ceil(4 * Math.max(s.load, ...ends) + 0.5) / 4); // the axis ends after the curves
   const x = (load) => box.left + (load / most) * (box.right - box.left);
   const y = (v) => box.bottom - (Math.min(v, top) / top) * (box.bottom - box.top);
-  for (const v of roundTicks(top))
-    svg.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make(
-        "text",
-        { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" },
-        String(Number((1e3 * v).toPrecision(6))),
-      ),
-    );
-  for (const load of [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2].filter((each) => each <= most))
-    svg.append(
-      make(
-        "text",
-        { class: "sdl-faint", x: x(load), y: box.bottom + 17, "text-anchor": "middle" },
-        String(load),
-      ),
-    );
+  rulings(svg, box, y, roundTicks(top), (v) => String(Number((1e3 * v).toPrecision(6))));
+  const loads = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2].filter((each) => each <= most);
+  axisBelow(svg, box, x, loads, "load over plain capacity");
   svg.append(
-    make("text", { x: 4, y: 14 }, "ms per token"),
-    make(
-      "text",
-      { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" },
-      "load over plain capacity",
-    ),
+    svgText(4, 14, "ms per token"),
     make("line", {
       x1: x(s.load),
       x2: x(s.load),
@@ -202,13 +184,11 @@ function drawLatency(svg, width, s, r) {
   const names = curves.map(([line, label, stroke, dash]) => {
     if (line.length)
       svg.append(
-        make("path", {
-          d: pathOf(line.map(([l, v]) => [x(l), y(v)])),
-          fill: "none",
+        curve(
+          line.map(([l, v]) => [x(l), y(v)]),
           stroke,
-          "stroke-width": 2.5,
-          "stroke-dasharray": dash,
-        }),
+          { "stroke-dasharray": dash },
+        ),
         // the wall at which the queue begins to grow without limit
         make("path", {
           d: `M${x(line.at(-1)[0])} ${y(line.at(-1)[1])}V${box.top}`,
@@ -238,11 +218,9 @@ function drawGains(svg, width, s, r) {
   const top = Math.max(1.5, 1.1 * Math.max(...gains));
   const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
   const step = (box.right - box.left) / gammas.length;
-  for (let v = 0; v <= top; v++)
-    svg.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v}×`),
-    );
+  const levels = Array.from({ length: Math.floor(top) + 1 }, (_, v) => v);
+  rulings(svg, box, y, levels, (v) => `${v}×`);
+  axisBelow(svg, box, (gamma) => box.left + (gamma + 0.5) * step, gammas, "γ");
   const best = gains.indexOf(Math.max(...gains));
   gammas.forEach((gamma) => {
     const left = box.left + gamma * step;
@@ -252,21 +230,13 @@ function drawGains(svg, width, s, r) {
         y: y(gains[gamma]),
         width: step - 4,
         height: box.bottom - y(gains[gamma]),
-        fill: gamma === s.gamma ? "var(--sdl-target)" : gamma === 0 ? "var(--sdl-other)" : "var(--sdl-line)",
+        fill: gamma === s.gamma ? "var(--sdl-you)" : gamma === 0 ? "var(--sdl-plain)" : "var(--sdl-line)",
         stroke: gamma === best ? "var(--sdl-ink)" : "none",
         "stroke-width": 2,
       }),
-      make(
-        "text",
-        { class: "sdl-faint", x: left + step / 2, y: box.bottom + 17, "text-anchor": "middle" },
-        String(gamma),
-      ),
     );
   });
-  svg.append(
-    make("text", { x: 4, y: 14 }, `${plural(batch, "sequence")} running`),
-    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "γ"),
-  );
+  svg.append(svgText(4, 14, `${plural(batch, "sequence")} running`));
 }
 
 function render({ model, el }) {
@@ -289,44 +259,16 @@ function render({ model, el }) {
       { height: 190 },
     ),
     gains: chart(
-      "Goodput by γ, over plain decoding",
-      "Blue: your γ. Outlined: the most tokens per second.",
+      GAINS,
+      "Purple: your γ. Gray at 0: plain decoding. Outlined: the most tokens per second.",
       "sdl-narrow",
       {
         height: 190,
       },
     ),
   };
-  const words =
-    "choose the first pair and machine, α = 0.70, γ = 4 and 256 slots. Find the smallest load at which drafting makes every token slower.";
-  const { task, spoken, announce, silence } = narration(words, solved(0, 0), 150);
-  const [numbers, showNumbers] = numbersOf("All numbers");
   const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-serving", "aria-label": "A server under load" },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-pair`, "Pair", pairs),
-      field(`${id}-machine`, "Machine", machines),
-    ),
-    make("div", { class: "sdl-controls", style: grid }, ...controls.slice(0, 3)),
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, charts.latency.node, charts.gains.node),
-    ),
-    ...numbers,
-    make(
-      "details",
-      {},
-      make("summary", {}, "More settings"),
-      make("div", { class: "sdl-controls", style: grid }, ...controls.slice(3)),
-    ),
-    spoken,
-  );
+  const fields = (nodes) => make("div", { class: "sdl-controls", style: grid }, ...nodes);
   let pick = () => ({});
   const draw = () => {
     const s = state();
@@ -337,18 +279,35 @@ function render({ model, el }) {
     pick = drawLatency(...blank(charts.latency, 220, 420), s, r);
     drawGains(...blank(charts.gains, 220, 420), s, r);
     const both = (name, format) => `${format(r.plain[name])} → ${format(r.drafted[name])}`;
-    showNumbers([
+    const numbers = [
       ["result", verdict(r)],
       ["ms per token", both("latency", (v) => (1e3 * v).toPrecision(3))],
+      ["best γ at this load", r.best],
       ["sequences running", both("batch", (v) => v.toFixed(1))],
       ["capacity, tokens/s", both("capacity", (v) => Number(v.toPrecision(3)).toLocaleString("en"))],
       ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
-      ["best γ at this load", r.best],
-    ]);
-    announce(() => [summary(s, r), taskState(s, r)]);
+    ];
+    return [numbers, () => [summary(s, r), taskState(s, r)]];
   };
   follow(charts.latency.svg, (px) => change(pick(px)));
-  return live({ model, el }, root, NAMES, draw, silence);
+  const spec = {
+    name: "serving",
+    label: "A server under load",
+    task: "choose the first pair and machine, α = 0.70, γ = 4 and 256 slots. Find the smallest load at which drafting makes every token slower.",
+    longestState: solved(0, 0),
+    listens: NAMES,
+  };
+  const gains = phoneFold(GAINS, { class: "sdl-narrow" }, () => draw(), charts.gains.node);
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(field(`${id}-pair`, "Pair", pairs), field(`${id}-machine`, "Machine", machines)),
+    fields(controls.slice(0, 3)),
+    chartRow(charts.latency.node, gains),
+    ...tiles,
+    foldOf("More settings", fields(controls.slice(3))),
+    spoken,
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

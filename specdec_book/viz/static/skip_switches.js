@@ -85,19 +85,12 @@ function drawPlane(svg, width, s, r, frontier) {
   const box = { left: 40, right: width - 14, top: 26, bottom: 232 };
   const x = (c) => box.left + c * (box.right - box.left);
   const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
-  const text = (at, words, attributes = {}) => make("text", { x: at[0], y: at[1], ...attributes }, words);
-  for (const value of [0, 0.5, 1]) {
-    svg.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(value), y2: y(value) }),
-      text([box.left - 6, y(value) + 4], String(value), { class: "sdl-faint", "text-anchor": "end" }),
-      text([x(value), box.bottom + 17], String(value), { class: "sdl-faint", "text-anchor": "middle" }),
-    );
-  }
+  rulings(svg, box, y, [0, 0.5, 1]);
+  axisBelow(svg, box, x, [0, 0.5, 1], "cost c of a draft pass");
   svg.append(
     breakEven(x, y),
-    text([box.right, y(0) - 8], "below the line no speedup: α < c", { "text-anchor": "end" }),
-    text([0, box.top - 10], "acceptance rate α"),
-    text([box.right, box.bottom + 34], "cost c of a draft pass", { "text-anchor": "end" }),
+    svgText(box.right, y(0) - 8, "below the line no speedup: α < c", { "text-anchor": "end" }),
+    svgText(0, box.top - 10, "acceptance rate α"),
   );
   for (const { alpha, c } of frontier)
     svg.append(
@@ -111,15 +104,8 @@ function drawPlane(svg, width, s, r, frontier) {
       }),
     );
   svg.append(
-    make("circle", {
-      cx: x(r.c),
-      cy: y(r.alpha),
-      r: 7,
-      fill: "var(--sdl-you)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 1.5,
-    }),
-    text([x(r.c) - 12, y(r.alpha) + 4], "you", {
+    yourPoint(x(r.c), y(r.alpha)),
+    svgText(x(r.c) - 12, y(r.alpha) + 4, "you", {
       class: "sdl-halo",
       "text-anchor": "end",
       "font-weight": 600,
@@ -173,43 +159,16 @@ function render({ model, el }) {
     "sdl-half",
     { height: 272 },
   );
-  const words = "switch sublayers off until you find the set with the highest predicted speedup.";
   const layers = Math.max(...Object.values(targets).map((each) => each.layers));
   const longestState = `0.00× so far. The best of all ${countSets({ layers })} sets has 0.00×, and so on.`;
-  const { task, spoken, announce, silence } = narration(words, longestState, 150);
-  const numbers = make("dl", { class: "sdl-readouts" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-switches", "aria-label": "Skip switches" },
-    task,
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make(
-        "div",
-        { class: "sdl-charts" },
-        figure(
-          "Sublayers of the target",
-          "sdl-half",
-          ...choice,
-          blocks,
-          make(
-            "figcaption",
-            {},
-            "A: attention. M: MLP. Dashed and crossed out: skipped by the draft. Number: change of the predicted speedup if you toggle this switch.",
-          ),
-          make(
-            "div",
-            { class: "sdl-row" },
-            button("all on", () => show(0)),
-          ),
-          numbers,
-        ),
-        plane.node,
-      ),
-    ),
-    make("div", {}, spoken),
+  const caption =
+    "A: attention. M: MLP. Dashed and crossed out: skipped by the draft. Number: change of the predicted speedup if you toggle this switch.";
+  const allOn = make(
+    "div",
+    { class: "sdl-row" },
+    button("all on", () => show(0)),
   );
+  const sublayers = [...choice, blocks, make("figcaption", {}, caption), allOn];
   const draw = () => {
     const s = state();
     const r = consequences(s);
@@ -225,24 +184,35 @@ function render({ model, el }) {
     }
     plane.svg.replaceChildren();
     drawPlane(plane.svg, Math.max(240, widthOf(plane.svg) || 480), s, r, frontier);
-    define(numbers, [
+    const tiles = [
       ["acceptance rate α", r.alpha.toFixed(2)],
       ["cost c, from bytes read", r.c.toFixed(2)],
-      ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
       ["predicted speedup", times(r.speed)],
-    ]);
-    announce(() => [summary(s, r), taskState(s, r, best)]);
+      ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
+    ];
+    return [tiles, () => [summary(s, r), taskState(s, r, best)]];
   };
   rebuild();
-  const changeTarget = () => {
-    rebuild();
-    draw();
+  model.on("change:target", rebuild); // before the drawing
+  const spec = {
+    name: "switches",
+    label: "Skip switches",
+    task: "switch sublayers off until you find the set with the highest predicted speedup.",
+    longestState,
+    listens: ["mask", "target"],
   };
-  const detach = attach({ model, el }, root, { "change:mask": draw, "change:target": changeTarget }, draw);
-  draw();
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    chartRow(
+      figure("Sublayers of the target", "sdl-half", ...sublayers, ...tiles),
+      phoneFold("Acceptance rate and cost of each set", { class: "sdl-half" }, () => draw(), plane.node),
+    ),
+    make("div", {}, spoken),
+  ];
+  const detach = panel({ model, el }, spec, layout, draw);
   return () => {
+    model.off("change:target", rebuild);
     detach();
-    silence();
   };
 }
 

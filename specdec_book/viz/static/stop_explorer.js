@@ -77,7 +77,7 @@ function newStrip(svg, words, places) {
   const dashes = { "stroke-width": 3, "stroke-dasharray": "3 2" };
   const wasted = make("path", { stroke: "var(--sdl-rejected)", ...dashes });
   const dots = { "stroke-width": 5, "stroke-linecap": "round" };
-  const own = make("path", { stroke: "var(--sdl-target)", ...dots });
+  const own = make("path", { stroke: "var(--sdl-recovered)", ...dots });
   svg.append(axis, ...bars, used, wasted, own);
   let drawn = 0;
   return (rounds) => {
@@ -161,42 +161,34 @@ function taskState(policy, speed, best, oracle) {
     : `Not yet: ${times(speed)} is not more than the best constant length's ${times(best)}.`;
 }
 
+const SLIDERS = [
+  { name: "length", text: "Draft length at the start", min: 1, digits: 0 },
+  { name: "threshold", text: "Stop below this probability", min: 0, max: 1, step: 0.02, digits: 2 },
+  { name: "nats", text: "Stop above this entropy, in nats", min: 0, max: 4, step: 0.05, digits: 2 },
+  {
+    name: "cost",
+    text: "Cost of a drafted token, in target passes",
+    min: 0.02,
+    max: 0.6,
+    step: 0.02,
+    digits: 2,
+  },
+];
+
 function render({ model, el }) {
   const words = model.get("words");
   const places = model.get("places");
   const id = newId("stop");
   const get = (name) => model.get(name);
-  const settings = () =>
-    Object.fromEntries(["length", "threshold", "nats", "cost"].map((name) => [name, get(name)]));
-  const set = (name) => (value) => assign(model, { [name]: value });
-  const task = "find a policy and a threshold that beat the best constant length on this text.";
-  const { announce, silence, ...narrated } = narration(task, solved("0.00×", "0.00×", 100), 200);
+  const change = (values) => assign(model, values);
+  const names = ["length", "threshold", "nats", "cost"];
+  const settings = () => Object.fromEntries(names.map((name) => [name, get(name)]));
   const options = Object.entries(NAMES).map(([value, label]) => ({ value, label }));
-  const pick = menu(`${id}-policy`, options, set("policy"));
+  const pick = menu(`${id}-policy`, options, (policy) => change({ policy }));
   const max = Math.max(...places.map(({ q }) => q.length));
-  const controls = {
-    length: slider(`${id}-length`, { min: 1, max, step: 1, "data-name": "length" }, set("length")),
-    threshold: slider(
-      `${id}-threshold`,
-      { min: 0, max: 1, step: 0.02, "data-name": "threshold" },
-      set("threshold"),
-    ),
-    nats: slider(`${id}-nats`, { min: 0, max: 4, step: 0.05, "data-name": "nats" }, set("nats")),
-    cost: slider(`${id}-cost`, { min: 0.02, max: 0.6, step: 0.02, "data-name": "cost" }, set("cost")),
-  };
+  const specs = SLIDERS.map((spec) => ({ max, ...spec }));
+  const [fields, show] = numberFields(id, specs, change);
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
-  const labels = {
-    length: "Draft length at the start",
-    threshold: "Stop below this probability",
-    nats: "Stop above this entropy, in nats",
-    cost: "Cost of a drafted token, in target passes",
-  };
-  const fields = Object.fromEntries(
-    Object.entries(controls).map(([name, { input, output }]) => [
-      name,
-      field(`${id}-${name}`, labels[name], output, input),
-    ]),
-  );
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
   const strip = chart(
     "The draft's confidence at each position, and the draft of each round",
@@ -205,32 +197,19 @@ function render({ model, el }) {
     { height: 108 },
   );
   const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 124 });
-  const readouts = make("dl", { class: "sdl-readouts" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-fates sdl-stop", "aria-label": "Stop explorer" },
-    narrated.task,
-    make("div", { class: "sdl-controls" }, field(`${id}-policy`, "Policy", pick), ...Object.values(fields)),
-    speeds.node,
-    strip.node,
-    text,
-    narrated.spoken,
-    make("details", {}, make("summary", {}, "Counts"), readouts),
-  );
   const showStrip = newStrip(strip.svg, words, places);
   const showText = newText(text, words);
-  const colors = ["muted", "you", "other", "ink"].map((name) => `var(--sdl-${name})`);
+  const colors = ["plain", "you", "one", "ink"].map((name) => `var(--sdl-${name})`);
   const showSpeeds = newSpeeds(speeds.svg, colors);
   let limits = {};
   const draw = () => {
     const policy = get("policy");
     const now = settings();
     pick.value = policy;
-    for (const [name, { input, output }] of Object.entries(controls)) {
-      input.value = now[name];
-      output.textContent = name === "length" ? String(now[name]) : now[name].toFixed(2);
-      fields[name].hidden = name !== "cost" && uses[policy] !== name;
-    }
+    show(now);
+    fields.forEach((node, i) => {
+      node.hidden = names[i] !== "cost" && uses[policy] !== names[i];
+    });
     const rounds = formulas.rounds(places, policy, now);
     const drafted = rounds.reduce((sum, round) => sum + round.drafted, 0);
     const accepted = rounds.reduce((sum, round) => sum + round.accepted, 0);
@@ -242,24 +221,39 @@ function render({ model, el }) {
     const { best, oracle } = limits;
     showStrip(rounds);
     showText(rounds);
-    define(readouts, [
+    const tiles = [
       ["target passes", rounds.length],
-      ["drafts", drafted],
-      ["wasted drafts", drafted - accepted],
       ["tokens per round", (places.length / rounds.length).toFixed(2)],
-    ]);
+      ["wasted drafts", `${drafted - accepted} of ${drafted}`],
+    ];
     showSpeeds([
       ["plain decoding", PLAIN],
       [NAMES[policy], speed],
       [`best constant length: ${best.length}`, best.speed],
       ["oracle: drafts only tokens that will be accepted", oracle],
     ]);
-    announce(() => [
-      `The policy “${NAMES[policy]}” reaches ${times(speed)}, the best constant length (${best.length}) ${times(best.speed)}, and the oracle ${times(oracle)}.`,
-      taskState(policy, speed, best.speed, oracle),
-    ]);
+    const sentence = `The policy “${NAMES[policy]}” reaches ${times(speed)}, the best constant length (${best.length}) ${times(best.speed)}, and the oracle ${times(oracle)}.`;
+    return [tiles, () => [sentence, taskState(policy, speed, best.speed, oracle)]];
   };
-  return live({ model, el }, root, ["policy", "length", "threshold", "nats", "cost"], draw, silence);
+  const spec = {
+    name: "stop",
+    label: "Stop explorer",
+    kinds: "sdl-fates",
+    task: "find a policy and a threshold that beat the best constant length on this text.",
+    longestState: solved("0.00×", "0.00×", 100),
+    delay: 200,
+    listens: ["policy", ...names],
+  };
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(field(`${id}-policy`, "Policy", pick), ...fields),
+    speeds.node,
+    strip.node,
+    text,
+    spoken,
+    foldOf("Counts", ...tiles),
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -95,43 +95,18 @@ const taskState = (s) =>
     ? `Now each feature is paired with the token that was drawn from it. The draft agrees with the target at ${s.laws[1].agrees.toFixed(2)} of all positions; without the shift it was ${s.laws[0].agrees.toFixed(2)}.`
     : "Each feature is paired with its own token, which the feature already contains. The token drawn next is unknown to the draft.";
 
+const SHIFT = { name: "shift", text: "shift of the tokens, in positions", min: 0, max: 1, digits: 0 };
+
 function render({ model, el }) {
-  const id = newId("timelines");
   const state = () => stateOf(model, DEFAULTS);
-  const set = (shift) => shift !== state().shift && assign(model, { shift });
+  const set = ({ shift }) => shift !== state().shift && assign(model, { shift });
   const start = state();
-  const { announce, silence, task, spoken } = narration(
-    "drag the row of tokens one position to the left and watch q.",
-    longest([0, 1].map((shift) => taskState({ ...start, shift }))),
-    100,
-    longest([0, 1].map((shift) => sentence({ ...start, shift }))),
-  );
   const svg = make("svg", { role: "img" });
-  const shift = slider(`${id}-shift`, { min: 0, max: 1, step: 1 }, set);
+  const [shift, show] = numberField(`${newId("timelines")}-shift`, SHIFT, set);
   const body = make("tbody");
-  const readouts = make("dl", { class: "sdl-readouts" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-timelines", "aria-label": "Features and tokens on two timelines" },
-    task,
-    svg,
-    field(`${id}-shift`, "shift of the tokens, in positions", shift.output, shift.input),
-    make("div", {}, spoken),
-    readouts,
-    scroll(
-      "The draft's q for the next token",
-      make(
-        "table",
-        { class: "sdl-numbers" },
-        columns([
-          "token",
-          `q; a full bar is ${formulas.largest(start.laws).toFixed(2)}`,
-          hidden("q as a number"),
-        ]),
-        body,
-      ),
-    ),
-  );
+  const full = `q; a full bar is ${formulas.largest(start.laws).toFixed(2)}`;
+  const heads = columns(["token", full, hidden("q as a number")]);
+  const table = make("table", { class: "sdl-numbers" }, heads, body);
   let from = null;
   svg.addEventListener("pointerdown", (event) => (from = { x: event.clientX, shift: state().shift }));
   svg.addEventListener("pointerup", () => (from = null));
@@ -139,7 +114,7 @@ function render({ model, el }) {
     if (!from) return;
     const distance = px + svg.getBoundingClientRect().left - from.x;
     const step = (svg.clientWidth || 320) / start.words.length;
-    set(formulas.shiftAt(distance, step, from.shift));
+    set({ shift: formulas.shiftAt(distance, step, from.shift) });
   });
   const paint = () => {
     const s = state();
@@ -150,19 +125,33 @@ function render({ model, el }) {
       "aria-label",
       `${pairs.length} pairs. The last one is feature ${feature} with token ${quoted(s.words[token])}.`,
     );
-    shift.input.value = s.shift;
-    shift.output.textContent = s.shift;
+    show(s.shift);
     body.replaceChildren(...bars(s));
-    define(readouts, [
-      [
-        "q of the target's token",
-        (s.laws[s.shift].law.find(([word]) => word === s.words.at(-1))?.[1] ?? 0).toFixed(3),
-      ],
+    const right = s.laws[s.shift].law.find(([word]) => word === s.words.at(-1))?.[1] ?? 0;
+    const tiles = [
+      ["q of the target's token", right.toFixed(3)],
       ["agreement with the target, all positions", s.laws[s.shift].agrees.toFixed(3)],
-    ]);
-    announce(() => [sentence(s), taskState(s)]);
+    ];
+    return [tiles, () => [sentence(s), taskState(s)]];
   };
-  return live({ model, el }, root, ["shift"], paint, silence);
+  const both = [0, 1].map((each) => ({ ...start, shift: each }));
+  const spec = {
+    name: "timelines",
+    label: "Features and tokens on two timelines",
+    task: "drag the row of tokens one position to the left and watch q.",
+    longestState: longest(both.map(taskState)),
+    longestSentence: longest(both.map(sentence)),
+    listens: ["shift"],
+  };
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    svg,
+    shift,
+    make("div", {}, spoken),
+    ...tiles,
+    scroll("The draft's q for the next token", table),
+  ];
+  return panel({ model, el }, spec, layout, paint);
 }
 
 export default { render, formulas };

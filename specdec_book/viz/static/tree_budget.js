@@ -136,22 +136,15 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
   const x = (n) => box.left + (n / MAX_NODES) * (box.right - box.left);
   const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
   svg.setAttribute("height", 252);
-  const nodes = [];
-  for (let v = 0; v <= top; v++)
-    nodes.push(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, String(v)),
-    );
-  for (const n of [0, 16, 32, 48, 64])
-    nodes.push(
-      make("text", { class: "sdl-faint", x: x(n), y: box.bottom + 18, "text-anchor": "middle" }, String(n)),
-    );
-  nodes.push(
-    make(
-      "text",
-      { x: (box.left + box.right) / 2, y: box.bottom + 38, "text-anchor": "middle" },
-      "drafted nodes",
-    ),
+  svg.replaceChildren();
+  rulings(
+    svg,
+    box,
+    y,
+    Array.from({ length: Math.floor(top) + 1 }, (_, v) => v),
+  );
+  axisBelow(svg, box, x, [0, 16, 32, 48, 64], "drafted nodes");
+  svg.append(
     make("line", {
       x1: x(s.nodes),
       x2: x(s.nodes),
@@ -172,35 +165,21 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
   });
   for (const { values, color, dash, words, at } of ends) {
     const [first, second] = words.split(", ");
-    nodes.push(
-      make("path", {
-        d: pathOf(values.map((v, n) => [x(n), y(v)])),
-        fill: "none",
-        stroke: color,
-        "stroke-width": 2.5,
-        "stroke-dasharray": dash,
-      }),
-      make("text", { class: "sdl-small", x: box.right + 6, y: at }, `${first},`),
-      make("text", { class: "sdl-small", x: box.right + 6, y: at + 12 }, second),
+    svg.append(
+      curve(
+        values.map((v, n) => [x(n), y(v)]),
+        color,
+        { "stroke-dasharray": dash },
+      ),
+      svgText(box.right + 6, at, `${first},`, { class: "sdl-small" }),
+      svgText(box.right + 6, at + 12, second, { class: "sdl-small" }),
     );
   }
-  nodes.push(
-    make("circle", {
-      cx: x(s.nodes),
-      cy: y(tokens[s.nodes]),
-      r: 6,
-      fill: COLORS.tree,
-      stroke: "var(--sdl-ink)",
-    }),
-    make("circle", {
-      cx: x(s.nodes),
-      cy: y(peak.all[s.nodes]),
-      r: 6,
-      fill: COLORS.speedup,
-      stroke: "var(--sdl-surface)",
-    }),
+  const mark = (v, fill, stroke) => make("circle", { cx: x(s.nodes), cy: y(v), r: 6, fill, stroke });
+  svg.append(
+    mark(tokens[s.nodes], COLORS.tree, "var(--sdl-ink)"),
+    mark(peak.all[s.nodes], COLORS.speedup, "var(--sdl-surface)"),
   );
-  svg.replaceChildren(...nodes);
   return (px) =>
     Math.min(MAX_NODES, Math.max(0, Math.round(((px - box.left) / (box.right - box.left)) * MAX_NODES)));
 }
@@ -218,19 +197,37 @@ function taskState(s, peak) {
   return peak.nodes === 0 ? "Solved: here no draft pays." : solved(s.nodes, peak.all[s.nodes]);
 }
 
+const SLIDERS = [
+  { name: "nodes", text: "Budget", note: "drafted nodes", min: 0, max: MAX_NODES, digits: 0 },
+  {
+    name: "stretch",
+    text: "Growth of T(k)",
+    note: "1×: as measured",
+    min: 0,
+    max: 4,
+    step: 0.1,
+    show: times,
+  },
+  {
+    name: "draft",
+    text: "Cost of drafting a level",
+    note: "in T(1)",
+    min: 0,
+    max: 1,
+    step: 0.01,
+    digits: 2,
+  },
+];
+const TREE = "The best tree of this budget";
 const NAMES = ["rates", "ks", "times", "draft", "overhead", "nodes", "stretch"];
 
 function render({ model, el }) {
   const id = newId("budget");
   const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name)]));
-  const change = (name, value) => assign(model, { [name]: value });
-  const parts = {
-    nodes: slider(`${id}-nodes`, { min: 0, max: MAX_NODES, step: 1 }, (v) => change("nodes", v)),
-    draft: slider(`${id}-draft`, { min: 0, max: 1, step: 0.01 }, (v) => change("draft", v)),
-    stretch: slider(`${id}-stretch`, { min: 0, max: 4, step: 0.1 }, (v) => change("stretch", v)),
-  };
+  const change = (values) => assign(model, values);
+  const [[budget, stretch, draft], show] = numberFields(id, SLIDERS, change);
   const tree = chart(
-    "The best tree of this budget",
+    TREE,
     "A larger node is accepted more often. The node with a dark border was added last.",
     "sdl-half",
     {},
@@ -240,47 +237,6 @@ function render({ model, el }) {
     "Press or drag to set the budget.",
     "sdl-half",
     {},
-  );
-  const { task, spoken, announce, silence } = narration(
-    "set the growth of T(k) to twice the measured growth, then find the fastest budget.",
-    solved(64, 1.11),
-    150,
-  );
-  const numbers = make("dl", { class: "sdl-readouts" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-budget", "aria-label": "Tree-budget explorer" },
-    task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(
-        `${id}-nodes`,
-        ["Budget ", make("small", {}, "drafted nodes")],
-        parts.nodes.output,
-        parts.nodes.input,
-      ),
-      field(
-        `${id}-stretch`,
-        ["Growth of T(k) ", make("small", {}, "1×: as measured")],
-        parts.stretch.output,
-        parts.stretch.input,
-      ),
-    ),
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, tree.node, curves.node)),
-    phoneFold("All numbers", {}, () => {}, numbers),
-    make(
-      "details",
-      {},
-      make("summary", {}, "Settings"),
-      field(
-        `${id}-draft`,
-        ["Cost of drafting a level ", make("small", {}, "in T(1)")],
-        parts.draft.output,
-        parts.draft.input,
-      ),
-    ),
-    spoken,
   );
   let nodesAt = () => null;
   let curve = {}; // does not depend on the budget
@@ -299,28 +255,40 @@ function render({ model, el }) {
     const { peak } = curveOf(s);
     const here = formulas.speedup(s, s.nodes);
     const shown = formulas.best(s.rates, s.nodes);
-    for (const [name, { input, output }] of Object.entries(parts)) {
-      input.value = s[name];
-      output.textContent =
-        name === "nodes" ? String(s.nodes) : `${s[name].toFixed(2)}${name === "stretch" ? "×" : ""}`;
-    }
+    show(s);
     drawTree(tree.svg, widthOf(tree.svg) || 320, shown);
     tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
     nodesAt = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, curve);
-    define(numbers, [
+    const numbers = [
       ["tokens per pass, tree", formulas.expected(shown).toFixed(2)],
-      ["tokens per pass, chain", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
       ["pass time, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
       ["speedup", times(here.speed)],
+      ["tokens per pass, chain", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
       ["levels of the fastest tree", formulas.levels(here.tree)],
-    ]);
-    announce(() => [
-      `A tree of ${s.nodes} nodes emits ${formulas.expected(shown).toFixed(2)} tokens per pass on average, which is ${here.speed.toFixed(2)} times as fast as plain decoding.`,
-      taskState(s, peak),
-    ]);
+    ];
+    const words = `A tree of ${s.nodes} nodes emits ${formulas.expected(shown).toFixed(2)} tokens per pass on average, which is ${here.speed.toFixed(2)} times as fast as plain decoding.`;
+    return [numbers, () => [words, taskState(s, peak)]];
   };
-  follow(curves.svg, (px) => change("nodes", nodesAt(px)));
-  return live({ model, el }, root, NAMES, draw, silence);
+  follow(curves.svg, (px) => change({ nodes: nodesAt(px) }));
+  const spec = {
+    name: "budget",
+    label: "Tree-budget explorer",
+    task: "set the growth of T(k) to twice the measured growth, then find the fastest budget.",
+    longestState: solved(64, 1.11),
+    listens: NAMES,
+  };
+  const layout = ({ task, spoken, tiles }) => [
+    task,
+    controlRow(budget, stretch),
+    chartRow(
+      curves.node,
+      phoneFold(TREE, { class: "sdl-half" }, () => draw(), tree.node),
+    ),
+    ...tiles,
+    foldOf("Settings", draft),
+    spoken,
+  ];
+  return panel({ model, el }, spec, layout, draw);
 }
 
 export default { render, formulas };

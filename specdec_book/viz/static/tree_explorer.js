@@ -455,7 +455,7 @@ function layout(s, id, view, parts, tools) {
     ),
     tools.slider,
     parts.spoken,
-    phoneFold("All numbers of the tree", {}, () => {}, parts.numbers),
+    ...parts.numbers,
     make(
       "details",
       {},
@@ -570,11 +570,12 @@ function render({ model, el }) {
   const longestState =
     "These 16 nodes give 0.000 tokens per pass: the best tree of 16, which you asked to see.";
   const { announce, silence, ...texts } = narration(words, longestState, 100);
+  const [numbers, showNumbers] = numbersOf("All numbers of the tree");
   const parts = {
     ...texts,
     svg: make("svg", { role: "img" }),
     body: make("tbody"),
-    numbers: make("dl", { class: "sdl-readouts" }),
+    numbers,
     list: make("p", {}),
   };
   const actions = actionsOn(model, own, state, () => paint());
@@ -586,7 +587,7 @@ function render({ model, el }) {
     drawTree(view, now, own.selected, shown);
     own.rowAt = drawMask(parts.svg, now, shown);
     drawNumbers(parts, now);
-    define(parts.numbers, readouts(now, own.hasSeenBest));
+    showNumbers(readouts(now, own.hasSeenBest));
     for (const [kind, button] of Object.entries(tools.masks))
       button.setAttribute("aria-pressed", String(kind === now.mask_kind));
     Object.assign(tools.input, { min: -1, max: now.parents.length - 1, value: own.selected });
