@@ -52,7 +52,7 @@ def frames(widget: Race) -> list[Image.Image]:
         page.clock.install(time=0)
         page.set_content(page_text)
         page.clock.pause_at(3600)  # from here on the clock moves only by `run_for`
-        page.get_by_role("button", name="Race").click()
+        page.get_by_role("button", name="Play").click()
         images = []
         for _ in range(int((milliseconds + SWEEP) / FRAME) + 2):
             page.clock.run_for(FRAME)

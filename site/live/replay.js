@@ -66,7 +66,9 @@ export function replay(id) {
   const legend = make("ul", { class: "sdl-legend" }),
     scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
   const output = make("output", { for: id, "aria-live": "off" }),
-    play = make("button", { type: "button", class: "sdl-button" }, "Play");
+    [play, step, reset] = ["Play", "Step", "Reset"].map((words) =>
+      make("button", { type: "button", class: "sdl-button sdl-move" }, words),
+    );
   const paces = [meter("speculative"), meter("plain, in the same time")];
   const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
   const scrub = make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber);
@@ -75,7 +77,7 @@ export function replay(id) {
     { class: "sdl-live-replay" },
     make("div", {}, ...paces.map((each) => each.node)),
     text,
-    make("div", { class: "sdl-live-scrub" }, play, scrub),
+    make("div", { class: "sdl-live-scrub" }, play, step, reset, scrub),
     legend,
     make("label", {}, switched, " show rejected and unused drafts"),
   );
@@ -130,10 +132,14 @@ export function replay(id) {
   }
 
   play.addEventListener("click", () => (timer ? stop() : start()));
-  scrubber.addEventListener("input", () => {
+  const go = (pass) => {
     stop();
+    scrubber.value = pass;
     draw();
-  });
+  };
+  step.addEventListener("click", () => go(Number(scrubber.value) + 1));
+  reset.addEventListener("click", () => go(0));
+  scrubber.addEventListener("input", () => go(Number(scrubber.value)));
 
   /** Starts a new run, which has no passes yet. */
   function begin(prompt) {

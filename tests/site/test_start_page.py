@@ -33,7 +33,7 @@ def start(new_page, server: str):
 def test_the_race_runs_on_the_first_screen(start, width: int, height: int):
     """It runs without a click or a scroll, and both lanes and the verdict are in view at the end."""
     page = start(width, height)
-    assert page.get_by_role("button", name="Show the end").count() == 1, "it runs"
+    assert page.get_by_role("button", name="Pause").count() == 1, "it runs"
     page.wait_for_function(
         "() => document.querySelector('.sdl-race-verdict').textContent.includes('word for word')"
     )

@@ -321,7 +321,6 @@ def test_the_verdict_says_whether_the_rule_emits_p(mounted):
     says(page, ".sdl-outcome", "keeps 34 % of the drafts; a lossless rule can keep 80 %")
     page.get_by_label("Rule", exact=True).select_option("from_p")
     says(page, ".sdl-outcome", "✗ does not emit p: total variation 0.100")
-    assert page.locator(".sdl-bench").bounding_box()["height"] <= 640
 
 
 @pytest.mark.browser

@@ -132,9 +132,12 @@ def test_both_lanes_hold_the_whole_text_with_the_same_lines(mounted, width, them
 def test_used_by_keyboard_and_mouse(mounted):
     page = mounted(Race.load())
     says(page, ".sdl-race-verdict", "the same text")
-    page.get_by_role("button", name="Race again").press("Enter")
-    page.get_by_role("button", name="Show the end").click()
-    says(page, ".sdl-race-verdict", "the same text")
+    page.get_by_role("button", name="Play").press("Enter")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Reset").click()
+    assert [count for count, _ in page.evaluate(COUNTS)] == [0, 0]
+    page.get_by_role("button", name="Step").click()
+    assert sum(count for count, _ in page.evaluate(COUNTS)) > 0
     page.get_by_role("button", name="slow motion").click()
     assert page.evaluate("model.get('slow')") is True
 
@@ -150,9 +153,9 @@ def test_the_quicker_lane_is_ahead_and_the_words_are_compared(new_page):
     page.clock.install(time=0)
     page.set_content(bare_page(race, "light"))
     page.clock.pause_at(600_000)
-    page.get_by_role("button", name="Show the end").click()
+    page.get_by_role("button", name="Reset").click()
     lines = page.evaluate(LINES)
-    page.get_by_role("button", name="Race again").click()
+    page.get_by_role("button", name="Play").click()
     lanes = race.races[race.race]["lanes"]
     ends = [formula("seconds", lanes[name]) for name in ("plain", "speculative")]
     seen = []
@@ -176,7 +179,7 @@ def test_with_reduced_motion_every_press_is_one_pass(mounted):
     page = mounted(Race.load(autoplay=True), reduced_motion="reduce")
     says(page, ".sdl-race-verdict", "the same text")
     assert page.get_by_role("button", name="slow motion").count() == 0
-    step = page.get_by_role("button", name="Next pass")
+    step = page.get_by_role("button", name="Step")
     counts = []
     for _ in range(4):
         step.click()

@@ -251,11 +251,11 @@ def test_stepped_and_scrubbed(mounted, width):
     says(page, SUMMARY, "The draft proposes")
     page.keyboard.press("End")
     says(page, SUMMARY, "One target pass emitted")
-    page.get_by_role("button", name="back").click()
+    page.keyboard.press("ArrowLeft")
     assert at() == len(moments(BOOK)) - 2
     page.get_by_role("button", name="round 3").press("Enter")
     assert at() == first_of("text", round=2)
-    page.get_by_role("button", name="step").click()
+    page.get_by_role("button", name="Step").click()
     says(page, SUMMARY, "The draft proposes")
     assert "ArrowRight" not in page.evaluate("heard")
 
@@ -300,7 +300,7 @@ def test_playing_pauses_at_a_question(new_page):
     page.get_by_role("button", name="show me").click()
     page.clock.run_for(4000)
     assert page.evaluate("model.get('moment')") > moment
-    page.get_by_role("button", name="step").click()
+    page.get_by_role("button", name="Step").click()
     assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops playing"
 
 

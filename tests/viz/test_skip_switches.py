@@ -103,6 +103,8 @@ def test_the_first_target_is_the_default():
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
+    says(page, ".sdl-task-state", "so far")  # it opens with one sublayer off
+    page.get_by_role("button", name="all on").click()
     says(page, ".sdl-task-state", "Skip a first sublayer")
     change = speed(0b001000) - 1
     written = f"{change:+.2f}".replace("0.", ".").replace("-", "−")

@@ -6,7 +6,6 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
-from specdec_book import recordings
 from specdec_book.viz.stop_explorer import StopExplorer, record_positions
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
@@ -85,12 +84,3 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")
 
-
-@pytest.mark.browser
-def test_it_fits_a_laptops_screen(mounted):
-    """Question, controls and answer are visible together at 1366 × 700, where a page is 870 wide."""
-    story = recordings.load("jacobi-and-stopping").data["drafts"]
-    page = mounted(
-        StopExplorer(**{name: story[name] for name in ("prompt", "words", "places")}), 870
-    )
-    assert page.locator("section.sdl").bounding_box()["height"] <= 640

@@ -394,13 +394,6 @@ def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
 
 
 @pytest.mark.browser
-def test_it_fits_a_screen(mounted):
-    """It fits at the width of a page's text."""
-    page = mounted(TreeExplorer(), 776)
-    assert page.locator(".sdl-trees").bounding_box()["height"] <= 640
-
-
-@pytest.mark.browser
 def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
     """With six heads on a narrow phone, only the tree scrolls, and the focused node is visible."""
     page = mounted(

@@ -144,6 +144,8 @@ function render({ model, el }) {
       spoken.ariaLive = isPlaying ? "off" : "polite";
     },
   });
+  const gains = formulas.gains(rows());
+  openAt(model, "moment", 1 + gains.indexOf(Math.max(...gains)));
   const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, bar.go);
   const columns = make("colgroup");
   const head = make("tr");

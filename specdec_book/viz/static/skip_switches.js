@@ -192,6 +192,13 @@ function render({ model, el }) {
     ];
     return [tiles, () => [summary(s, r), taskState(s, r, best)]];
   };
+  // The effect of a switch is seen only where one is off: it opens with the best one.
+  const first = state();
+  const whole = consequences({ ...first, mask: 0 });
+  const effects = Array.from({ length: 2 * first.layers }, (_, bit) =>
+    effect({ ...first, mask: 0 }, whole, 1 << bit),
+  );
+  openAt(model, "mask", 1 << effects.indexOf(Math.max(...effects)));
   rebuild();
   model.on("change:target", rebuild); // before the drawing
   const spec = {

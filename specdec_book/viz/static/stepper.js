@@ -240,6 +240,7 @@ function render({ model, el }) {
   const title = caches.node.querySelector(".sdl-heading");
   return stepper({ model, el }, moments, {
     name: "stepper",
+    opening: moments.findIndex(({ kind, round }) => kind === "cut" && !isFullyAccepted(rounds[round])),
     task: "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?",
     taskState: (moment) => taskState(rounds, moment),
     sentence: (moment) => sentence(rounds[moment.round], moment),

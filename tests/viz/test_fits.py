@@ -1,0 +1,64 @@
+"""Every interactive fits a screen, opens with something to see, and plays with the same three buttons."""
+
+import functools
+
+import gallery
+import pytest
+from mounting import bare_page
+
+BOOK, PHONE = 870, 358
+"""Widths of an interactive in the book, on a laptop (1366 px) and on a phone (390 px)."""
+MOST = {BOOK: 640, PHONE: 780}
+"""Heights that fit below the header, in px: of 700 on the laptop, of 844 on the phone."""
+WITHOUT_TASK = {"log_line", "race", "round"}
+"""They ask something else: a line to read, a request, whether a word is accepted."""
+
+every_interactive = pytest.mark.parametrize("name", sorted(gallery.GALLERY))
+
+
+@functools.cache
+def shown(name: str) -> str:
+    """Return the page of an interactive as it opens."""
+    return bare_page(gallery.GALLERY[name](), "light")
+
+
+@pytest.fixture
+def opened(new_page):
+    def open_at(name: str, width: int):
+        page = new_page(viewport={"width": width + 16, "height": 844})  # the page has two margins
+        page.set_content(shown(name))
+        page.locator(".sdl-summary:not(:empty)").first.wait_for(state="attached")
+        return page
+
+    return open_at
+
+
+@pytest.mark.browser
+@every_interactive
+@pytest.mark.parametrize("width", [BOOK, PHONE])
+def test_it_fits_the_screen(opened, name: str, width: int):
+    """Question, controls and answer are in view together; on a phone what is left folds."""
+    page = opened(name, width)
+    box = page.locator("section.sdl").bounding_box()
+    assert box["width"] == width and box["height"] <= MOST[width]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width + 16
+
+
+@pytest.mark.browser
+@every_interactive
+def test_it_opens_with_something_to_see_and_at_most_three_tiles(opened, name: str):
+    page = opened(name, BOOK)
+    tiles = [text for text in page.locator(".sdl-readouts dd").all() if text.is_visible()]
+    assert len(tiles) <= 3 and "–" not in [tile.inner_text() for tile in tiles]
+    assert page.locator("section.sdl :is(svg *, tbody td, .sdl-race-text span)").count() > 5
+    assert (page.locator(".sdl-task").count() == 1) != (name in WITHOUT_TASK)
+
+
+@pytest.mark.browser
+@every_interactive
+def test_what_plays_has_the_same_three_buttons(opened, name: str):
+    page = opened(name, BOOK)
+    buttons = page.locator(".sdl-move").all_inner_texts()
+    assert buttons in ([], ["Play", "Step", "Reset"], ["Pause", "Step", "Reset"])
+    others = page.locator("section.sdl .sdl-button:not(.sdl-move)").all_inner_texts()
+    assert not {"Play", "Pause", "Step", "Back", "First", "Last"} & {*others}
