@@ -3,14 +3,18 @@
 Usage: python site/gallery.py [--port 8001]
 
 A page reads the module and the style sheet when it is opened, so a change in
-`specdec_book/viz/static/` shows within a second. The state comes from Python: restart for a change
-there.
+`specdec_book/viz/static/` shows within a second. The state comes from Python: after a change there
+the server restarts by itself, which takes some seconds.
 """
 
 import argparse
+import asyncio
+import functools
 import json
+import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tornado.web import Application, RequestHandler
 
 from specdec_book import recordings, viz
 from specdec_book.viz.block_stepper import BlockStepper
@@ -41,11 +45,13 @@ interactive.render({{ model, el: document.getElementById("place") }});
 RELOAD = """<script>
 let saved;
 setInterval(async () => {
-  const now = await (await fetch("/saved")).text();
-  if (saved && saved !== now) location.reload();
-  saved = now;
+  const answer = await fetch("/saved").catch(() => null); // null while the server restarts
+  const now = await answer?.text();
+  if (saved && now && saved !== now) location.reload();
+  saved = now ?? saved;
 }, 500);
 </script>"""
+STARTED = time.time()
 
 
 def blocks() -> BlockStepper:
@@ -113,13 +119,19 @@ def bare_page(widget: Interactive, theme: str) -> str:
     )
 
 
+@functools.cache
+def made(name: str) -> Interactive:
+    """Return an interactive; the server restarts when the code that makes it changes."""
+    return GALLERY[name]()
+
+
 def page(address: str) -> str:
     """Return the page of an address: the list of interactives, one of them, or the time of saving."""
     if address == "/saved":
-        return str(max(path.stat().st_mtime for path in STATIC.iterdir()))
+        return str(max(STARTED, *(path.stat().st_mtime for path in STATIC.rglob("*"))))
     name, _, theme = address.strip("/").partition("?")
     if name in GALLERY:
-        return bare_page(GALLERY[name](), theme or "light") + RELOAD
+        return bare_page(made(name), theme or "light") + RELOAD
     links = (
         f'<li><a href="/{each}">{each}</a> (<a href="/{each}?dark">dark</a>)'
         for each in sorted(GALLERY)
@@ -127,27 +139,24 @@ def page(address: str) -> str:
     return f"<!doctype html><title>gallery</title><h1>Interactives</h1><ul>{''.join(links)}</ul>"
 
 
-class Gallery(BaseHTTPRequestHandler):
+class Gallery(RequestHandler):
     """Answer every request with a fresh page."""
 
-    def do_GET(self):
-        content = page(self.path).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+    def get(self):
+        self.write(page(self.request.uri or "/"))
 
-    def log_message(self, *args):
-        pass
+
+async def serve(port: int) -> None:
+    """Serve the pages until the process is stopped."""
+    Application([(r".*", Gallery)], autoreload=True).listen(port, "127.0.0.1")
+    print(f"Open http://127.0.0.1:{port}/ (press Ctrl+C to stop)", flush=True)
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8001)
-    server = ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Gallery)
-    print(f"Open http://127.0.0.1:{server.server_port}/ (press Ctrl+C to stop)")
     try:
-        server.serve_forever()
+        asyncio.run(serve(parser.parse_args().port))
     except KeyboardInterrupt:
         pass

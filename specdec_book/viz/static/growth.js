@@ -197,12 +197,13 @@ function render({ model, el }) {
     "Dashed: nodes beyond the budget. Green: tokens that the target accepts.",
     "This tree has the same branches after every text.",
   ].map((words) => make("figcaption", {}, words));
+  const fixed = figure("Fixed shape", "sdl-half", right, captions[1]);
   const layout = ({ task, spoken, tiles }) => [
     task,
     controlRow(field(`${id}-text`, "the text so far", text), budget),
     chartRow(
       figure("Grown by the draft's confidence", "sdl-half", left, captions[0]),
-      figure("Fixed shape", "sdl-half", right, captions[1]),
+      phoneFold("The fixed tree", { class: "sdl-half" }, () => paint(), fixed),
     ),
     make("div", {}, spoken),
     ...tiles,

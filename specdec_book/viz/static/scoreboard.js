@@ -401,6 +401,7 @@ function render({ model, el }) {
     "The table of methods",
     make("label", { class: "sdl-row" }, all, "all columns"),
     scroll(`The table of methods${whose}`, table),
+    make("p", { class: "sdl-note" }, note),
   );
   rowsFold.classList.add("sdl-board-table");
   const layout = ({ task, spoken }) => [
@@ -409,7 +410,6 @@ function render({ model, el }) {
     make("div", { class: "sdl-frame" }, plane.node),
     make("div", {}, spoken),
     rowsFold,
-    make("p", { class: "sdl-note" }, note),
   ];
   return panel({ model, el }, spec, layout, draw);
 }
