@@ -568,10 +568,7 @@ function render({ model, el }) {
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Restart with a new seed", () => change({ seed: state().seed + 1 }));
   const plot = (title, caption, size) =>
-    chart(title, caption, size, {
-      height: 160,
-      "aria-label": `${title}. The table below has the numbers.`,
-    });
+    chart(title, caption, size, { height: 160, "aria-label": `${title}. The table below has the numbers.` });
   const charts = {
     round: plot("Drafted (above) and emitted (below)", "", "sdl-half"),
     counts: plot("Frequencies of the drawn tokens", "", "sdl-half"),

@@ -32,13 +32,7 @@ const t5 = (task, draft, temperature, gamma, alpha, c, measured) => ({
   c,
   measured,
 });
-const lenient = (l, alpha) => ({
-  group: LENIENT,
-  label: `t5-small, l = ${l}`,
-  alpha,
-  gamma: 7,
-  c: 0.02,
-});
+const lenient = (l, alpha) => ({ group: LENIENT, label: `t5-small, l = ${l}`, alpha, gamma: 7, c: 0.02 });
 const presets = [
   t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4),
   t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
@@ -59,26 +53,8 @@ const presets = [
 ];
 
 const SLIDERS = [
-  {
-    name: "alpha",
-    text: "α",
-    note: "acceptance rate",
-    min: 0,
-    max: 1,
-    step: 0.01,
-    start: 0.8,
-    digits: 2,
-  },
-  {
-    name: "gamma",
-    text: "γ",
-    note: "draft length",
-    min: 1,
-    max: MAX_GAMMA,
-    step: 1,
-    start: 4,
-    digits: 0,
-  },
+  { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, start: 0.8, digits: 2 },
+  { name: "gamma", text: "γ", note: "draft length", min: 1, max: MAX_GAMMA, step: 1, start: 4, digits: 0 },
   {
     name: "c",
     text: "c",
@@ -377,10 +353,7 @@ function contour(level) {
   }
   return points;
 }
-const CONTOURS = [1.5, 2, 3, 5].map((level) => ({
-  level,
-  points: contour(level),
-}));
+const CONTOURS = [1.5, 2, 3, 5].map((level) => ({ level, points: contour(level) }));
 
 function drawPlane(svg, width, s) {
   const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
@@ -467,12 +440,7 @@ function drawTokens(svg, width, s) {
     const own = i === s.gamma ? "recovered" : "accepted"; // after the last draft comes the target's own token
     svg.append(
       make("rect", { ...box, y: 4, height: 68, fill: "none", stroke: "var(--sdl-line)" }),
-      make("rect", {
-        ...box,
-        y: 72 - 68 * probability,
-        height: 68 * probability,
-        fill: `var(--sdl-${own})`,
-      }),
+      make("rect", { ...box, y: 72 - 68 * probability, height: 68 * probability, fill: `var(--sdl-${own})` }),
     );
     const middle = { "text-anchor": "middle" };
     const x = 2 + (i + 0.5) * step;
@@ -510,10 +478,7 @@ function render({ model, el }) {
     Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
   let preset = null;
   let repaint;
-  const state = () => ({
-    measured: preset?.measured && preset.gamma ? preset : null,
-    ...values(),
-  });
+  const state = () => ({ measured: preset?.measured && preset.gamma ? preset : null, ...values() });
   const change = (changes, from = isLevers ? preset : null) => {
     preset = from;
     assign(model, changes);

@@ -278,11 +278,7 @@ function render({ model, el }) {
   box.addEventListener("input", () => assign(model, { text: box.value }));
   gammaBox.addEventListener("input", () => assign(model, { gamma: Number(gammaBox.value) || 0 }));
   root.addEventListener("keydown", (event) => event.stopPropagation());
-  root.sdlState = {
-    key: "line",
-    get: () => model.get("text") ?? "",
-    set: (text) => assign(model, { text }),
-  };
+  root.sdlState = { key: "line", get: () => model.get("text") ?? "", set: (text) => assign(model, { text }) };
   const draw = () => {
     const text = model.get("text") ?? "";
     const gamma = model.get("gamma") || null;

@@ -371,9 +371,7 @@ function render({ model, el }) {
       "One round",
       "Dashed: the round ends. Drafting pays if the lower bar is longer.",
       "sdl-wide",
-      {
-        height: 108,
-      },
+      { height: 108 },
     ),
     batches: chart(
       "Speedup by batch",

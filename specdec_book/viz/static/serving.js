@@ -262,9 +262,7 @@ function render({ model, el }) {
       GAINS,
       "Purple: your γ. Gray at 0: plain decoding. Outlined: the most tokens per second.",
       "sdl-narrow",
-      {
-        height: 190,
-      },
+      { height: 190 },
     ),
   };
   const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";

@@ -208,15 +208,7 @@ const SLIDERS = [
     step: 0.1,
     show: times,
   },
-  {
-    name: "draft",
-    text: "Cost of drafting a level",
-    note: "in T(1)",
-    min: 0,
-    max: 1,
-    step: 0.01,
-    digits: 2,
-  },
+  { name: "draft", text: "Cost of drafting a level", note: "in T(1)", min: 0, max: 1, step: 0.01, digits: 2 },
 ];
 const TREE = "The best tree of this budget";
 const NAMES = ["rates", "ks", "times", "draft", "overhead", "nodes", "stretch"];
