@@ -204,29 +204,28 @@ function render({ model, el }) {
     sentence: (moment) => sentence(rounds, moment),
     describe: ({ round, kind }) => `block ${round + 1}, ${TITLES[kind]}`,
     pace: PACE,
-    layout: ({ task, slider, bar, spoken, box }) =>
+    label: "Block stepper",
+    kinds: "sdl-fates sdl-stepper",
+    layout: ({ task, slider, bar, spoken, box }) => [
+      task,
+      make("div", { class: "sdl-blocks-controls" }, slider, bar.node),
+      make("div", {}, spoken),
       make(
-        "section",
-        { class: "sdl sdl-fates sdl-stepper sdl-blocks", "aria-label": "Block stepper" },
-        task,
-        make("div", { class: "sdl-blocks-controls" }, slider, bar.node),
-        spoken,
+        "div",
+        { class: "sdl-frame" },
         make(
           "div",
-          { class: "sdl-frame" },
+          { class: "sdl-blocks-panels" },
+          make("div", {}, title, scroll("The block by position", make("table", {}, heads, body))),
           make(
             "div",
-            { class: "sdl-blocks-panels" },
-            make("div", {}, title, scroll("The block by position", make("table", {}, heads, body))),
-            make(
-              "div",
-              {},
-              passes.node,
-              phoneFold("The text so far", {}, () => {}, box, make("ul", { class: "sdl-legend" }, ...legend)),
-            ),
+            {},
+            passes.node,
+            phoneFold("The text so far", {}, () => {}, box, make("ul", { class: "sdl-legend" }, ...legend)),
           ),
         ),
       ),
+    ],
     draw(at, { text }) {
       const moment = moments[at];
       title.textContent = `Block ${moment.round + 1} of ${rounds.length}: ${TITLES[moment.kind]}`;

@@ -530,54 +530,50 @@ function transport({ last, now, set, onPlay, pace = 1100, isHeld = () => false, 
   return { node, go, stop, begin, advance, show, isPlaying: () => isPlaying, isCalm: bar.isCalm };
 }
 
-// A stepper through a recorded list of moments. It has a slider, the bar, the task, the spoken sentence and the text.
-// task: its words. taskState(moment) and sentence(moment): the two texts of narration. describe(moment): the slider's text for screen readers. layout(parts)
-// returns the root; draw(at, parts) draws a moment; opening is the moment to begin at. Returns a function that removes the stepper.
-function stepper({ model, el }, moments, { name, task, taskState, sentence, ...more }) {
-  const id = newId(name);
+// A stepper through a recorded list of moments: a panel with a slider, the bar and the text. spec: name, label, kinds
+// and task of the panel; taskState(moment) and sentence(moment), the two texts of narration; describe(moment), the
+// slider's text for screen readers; opening, the moment to begin at. layout(parts) returns the nodes; draw(at, parts)
+// draws a moment. Returns a function that removes the stepper.
+function stepper({ model, el }, moments, { taskState, sentence, describe, opening = 0, pace, ...spec }) {
   const last = moments.length - 1;
-  openAt(model, "moment", more.opening ?? 0);
-  const opening = model.get("moment") ?? 0;
+  openAt(model, "moment", opening);
+  const first = model.get("moment") ?? 0;
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
-  const { announce, silence, ...texts } = narration(
-    task,
-    longest(moments.map(taskState)),
-    100,
-    longest(moments.map(sentence)),
-  );
+  const set = (moment) => assign(model, { moment });
   const bar = transport({
     last: () => last,
     now,
-    set: (moment) => assign(model, { moment }),
+    set,
     onPlay: (isPlaying) => {
-      texts.spoken.ariaLive = isPlaying ? "off" : "polite";
+      parts.spoken.ariaLive = isPlaying ? "off" : "polite";
     },
-    pace: more.pace,
+    pace,
   });
-  const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (value) =>
-    bar.go(value - 1),
-  );
+  const id = newId(spec.name);
+  const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (at) => bar.go(at - 1));
   const [box, text] = endOfText();
-  const parts = { ...texts, bar, box, text, slider: field(id, "Moment", output, input) };
-  const root = more.layout(parts);
+  const parts = { bar, box, text, slider: field(id, "Moment", output, input) };
+  const layout = (texts) => spec.layout(Object.assign(parts, texts));
   const draw = () => {
     const at = now();
     const position = `${at + 1} of ${moments.length}`;
     input.value = at + 1;
     output.textContent = position;
-    input.setAttribute("aria-valuetext", `${position}, ${more.describe(moments[at])}`);
-    more.draw(at, parts);
+    input.setAttribute("aria-valuetext", `${position}, ${describe(moments[at])}`);
+    spec.draw(at, parts);
     bar.show();
-    announce(() => [sentence(moments[at]), taskState(moments[at])]);
+    return [[], () => [sentence(moments[at]), taskState(moments[at])]];
   };
-  const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
-  const offPaper = endOnPaper(now, (moment) => assign(model, { moment }), last, opening);
-  draw();
+  const rooms = {
+    longestState: longest(moments.map(taskState)),
+    longestSentence: longest(moments.map(sentence)),
+  };
+  const detach = panel({ model, el }, { ...spec, ...rooms, delay: 100, listens: ["moment"] }, layout, draw);
+  const offPaper = endOnPaper(now, set, last, first);
   return () => {
     bar.stop();
     offPaper();
     detach();
-    silence();
   };
 }
 

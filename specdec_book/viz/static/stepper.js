@@ -245,12 +245,8 @@ function render({ model, el }) {
     taskState: (moment) => taskState(rounds, moment),
     sentence: (moment) => sentence(rounds[moment.round], moment),
     describe: ({ round }) => `round ${round + 1}`,
-    layout: ({ task, slider, bar, spoken }) =>
-      make(
-        "section",
-        { class: "sdl sdl-stepper", "aria-label": "Round stepper" },
-        ...[task, slider, bar.node, caches.node, spoken],
-      ),
+    label: "Round stepper",
+    layout: ({ task, slider, bar, spoken }) => [task, slider, bar.node, caches.node, make("div", {}, spoken)],
     draw(at) {
       const moment = moments[at];
       const round = rounds[moment.round];
