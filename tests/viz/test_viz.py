@@ -107,6 +107,24 @@ def test_modules_have_no_imports_and_no_foreign_names(module):
     assert evaluate(module, []) == [], "the kit and the module declare no name twice"
 
 
+COSTS_ALONE = {"explorer", "payoff", "roofline", "serving"}
+"""Modules that show costs and speeds, and no single token."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_modules_colors_are_the_sheets_and_mean_one_thing(module):
+    """Target, draft, accepted, the target's own token and plain decoding have a color each."""
+    own = (STATIC / f"{module}.js").read_text(encoding="utf-8")
+    sheet = (STATIC / "interactive.css").read_text(encoding="utf-8")
+    used = set(re.findall(r"var\(--sdl-([\w-]+)\)", own))
+    assert used <= set(re.findall(r"--sdl-([\w-]+):", sheet))
+    assert not used & {"bonus"}, "the target's own token has one color, that of a recovered one"
+    if module in COSTS_ALONE:
+        assert not used & {"rejected"}, (
+            "what is slower than plain decoding has plain decoding's color"
+        )
+
+
 def test_the_explorer_carries_its_state():
     explorer = Explorer(alpha=0.7, gamma=3, presets=[{"label": "measured", "alpha": 0.7}])
     data, _ = explorer._repr_mimebundle_()

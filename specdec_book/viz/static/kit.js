@@ -216,7 +216,7 @@ function breakEven(x, y) {
   ];
   return make("path", {
     d: pathOf(ends),
-    stroke: "var(--sdl-rejected)",
+    stroke: "var(--sdl-plain)",
     "stroke-width": 2,
     "stroke-dasharray": "6 4",
   });
