@@ -180,6 +180,7 @@ function render({ model, el }) {
     name: "round",
     text: "Round",
     min: 1,
+    max: 1, // of the rounds on display, set with them
     show: (round) => `${round + 1} of ${rounds.length}`,
     read: (position) => position - 1,
     place: (round) => round + 1,

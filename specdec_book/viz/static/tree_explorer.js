@@ -416,55 +416,27 @@ function toolbar(id, actions) {
   };
 }
 
-function layout(s, id, view, parts, tools) {
-  return make(
-    "section",
-    { class: "sdl sdl-low sdl-trees", "aria-label": "Tree-mask explorer" },
-    make(
-      "div",
-      { class: "sdl-frame" },
-      parts.task,
-      make(
-        "div",
-        { class: "sdl-charts" },
-        figure(
-          "The tree",
-          "sdl-wide",
-          tools.edit,
-          make(
-            "p",
-            { id: `${id}-keys`, class: "sdl-note" },
-            "Number: probability of acceptance. Keys: arrows, Enter adds, Delete removes.",
-          ),
-          view.canvas,
-        ),
-        phoneFold(
-          "The mask of this tree",
-          { class: "sdl-narrow" },
-          () => tools.repaint(),
-          figure(
-            "The mask",
-            "",
-            tools.flip,
-            make("p", { class: "sdl-note" }, "Row: node and position. Column: node it attends to."),
-            parts.svg,
-            legend(),
-          ),
-        ),
-      ),
+function layout(s, id, view, parts, tools, { task, spoken, tiles, repaint }) {
+  const keys = "Number: probability of acceptance. Keys: arrows, Enter adds, Delete removes.";
+  const note = (words, more = {}) => make("p", { class: "sdl-note", ...more }, words);
+  const rows = note("Row: node and position. Column: node it attends to.");
+  const mask = figure("The mask", "", tools.flip, rows, parts.svg, legend());
+  return [
+    task,
+    chartRow(
+      figure("The tree", "sdl-wide", tools.edit, note(keys, { id: `${id}-keys` }), view.canvas),
+      phoneFold("The mask of this tree", { class: "sdl-narrow" }, repaint, mask),
     ),
     tools.slider,
-    parts.spoken,
-    ...parts.numbers,
-    make(
-      "details",
-      {},
-      make("summary", {}, "The accuracies, and the tree as numbers"),
+    make("div", {}, spoken),
+    ...tiles,
+    foldOf(
+      "The accuracies, and the tree as numbers",
       accuracyTable(s),
       parts.list,
       table("Nodes", ["node", "word", "parent", "position", "probability", "attends to"], parts.body),
     ),
-  );
+  ];
 }
 
 // The reader's actions. own: state of the view; repaint: called after actions that do not change the tree.
@@ -566,56 +538,51 @@ function render({ model, el }) {
     note: "",
   };
   const view = treeView(`${id}-keys`);
-  const words = `find the tree of ${s.budget} nodes with the most expected tokens per target pass.`;
-  const longestState =
-    "These 16 nodes give 0.000 tokens per pass: the best tree of 16, which you asked to see.";
-  const { announce, silence, ...texts } = narration(words, longestState, 100);
-  const [numbers, showNumbers] = numbersOf("All numbers of the tree");
-  const parts = {
-    ...texts,
-    svg: make("svg", { role: "img" }),
-    body: make("tbody"),
-    numbers,
-    list: make("p", {}),
+  const parts = { svg: make("svg", { role: "img" }), body: make("tbody"), list: make("p", {}) };
+  let repaint;
+  const actions = actionsOn(model, own, state, () => repaint());
+  const tools = toolbar(`${id}-row`, actions);
+  const rebuild = ({ parents }) => {
+    own.built = parents.join();
+    own.selected = Math.min(own.selected, parents.length - 1);
+    rebuildItems(view, state(), (node) => node !== own.selected && actions.select(node), actions.hover);
   };
-  const actions = actionsOn(model, own, state, () => paint());
-  const tools = { ...toolbar(`${id}-row`, actions), repaint: () => paint() };
-  const root = layout(s, id, view, parts, tools);
-  const paint = () => {
+  const draw = () => {
     const now = state();
+    const isNew = own.built !== now.parents.join();
+    const hadFocus = isNew && view.tree.contains(el.getRootNode().activeElement);
+    if (isNew) rebuild(now);
     const shown = Math.min(own.hovered ?? own.selected, now.parents.length - 1);
     drawTree(view, now, own.selected, shown);
     own.rowAt = drawMask(parts.svg, now, shown);
     drawNumbers(parts, now);
-    showNumbers(readouts(now, own.hasSeenBest));
-    for (const [kind, button] of Object.entries(tools.masks))
-      button.setAttribute("aria-pressed", String(kind === now.mask_kind));
+    for (const [kind, node] of Object.entries(tools.masks))
+      node.setAttribute("aria-pressed", String(kind === now.mask_kind));
     Object.assign(tools.input, { min: -1, max: now.parents.length - 1, value: own.selected });
     tools.input.ariaValueText = tools.output.textContent = named(own.selected);
-    announce(() => [
-      [own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" "),
-      taskState(now, own.hasSeenBest),
-    ]);
-  };
-  const rebuild = () => {
-    const hadFocus = view.tree.contains(el.getRootNode().activeElement);
-    own.selected = Math.min(own.selected, state().parents.length - 1);
-    rebuildItems(view, state(), (node) => node !== own.selected && actions.select(node), actions.hover);
-    paint();
     if (hadFocus) view.items.get(own.selected).focus();
+    const words = [own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" ");
+    return [readouts(now, own.hasSeenBest), () => [words, taskState(now, own.hasSeenBest)]];
   };
   listen(view, parts, own, state, actions);
-  root.sdlState = {
-    key: "tree",
-    get: () => state().parents.join("."),
-    set: (text) => actions.show(text.split(".").map(Number)),
+  const spec = {
+    name: "trees",
+    label: "Tree-mask explorer",
+    task: `find the tree of ${s.budget} nodes with the most expected tokens per target pass.`,
+    longestState: "These 16 nodes give 0.000 tokens per pass: the best tree of 16, which you asked to see.",
+    delay: 100,
+    listens: ["parents", "mask_kind"],
+    shared: {
+      key: "tree",
+      get: () => state().parents.join("."),
+      set: (text) => actions.show(text.split(".").map(Number)),
+    },
   };
-  const detach = attach({ model, el }, root, { "change:parents": rebuild, "change:mask_kind": paint }, paint);
-  rebuild();
-  return () => {
-    detach();
-    silence();
+  const parted = (texts) => {
+    ({ repaint } = texts);
+    return layout(s, id, view, parts, tools, texts);
   };
+  return panel({ model, el }, spec, parted, draw);
 }
 
 export default { render, formulas };
