@@ -217,7 +217,7 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
         for i, m in enumerate(moments)
         if m["kind"] == "reuse" and recorded.rounds[m["round"]]["accepted"] == 3
     )
-    says(page, ".sdl-summary", "Next prediction reused.")  # it opens with a whole block
+    says(page, ".sdl-summary", "Accept.")  # it opens where drafts are accepted
     page.get_by_role("button", name="Reset").click()
     says(page, ".sdl-summary", "Predict.")
     page.get_by_label("Moment").focus()

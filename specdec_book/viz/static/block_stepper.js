@@ -198,7 +198,7 @@ function render({ model, el }) {
   const total = Math.max(...Object.values(formulas.counts(rounds, moments.length - 1)));
   return stepper({ model, el }, moments, {
     name: "blocks",
-    opening: moments.findIndex(({ kind }) => kind === "reuse"),
+    opening: moments.findIndex(({ kind, round }) => kind === "accept" && rounds[round].accepted > 0),
     task: `the block size is ${model.get("k")}. Find the block that emitted the most tokens with its one pass.`,
     taskState: (moment) => taskState(rounds, moment),
     sentence: (moment) => sentence(rounds, moment),
