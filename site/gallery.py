@@ -17,6 +17,7 @@ from collections.abc import Callable
 from tornado.web import Application, RequestHandler
 
 from specdec_book import recordings, viz
+from specdec_book.recordings import board
 from specdec_book.viz.block_stepper import BlockStepper
 from specdec_book.viz.interactive import STATIC, Interactive, source
 from specdec_book.viz.jacobi_grid import JacobiGrid
@@ -84,6 +85,14 @@ def switches() -> viz.SkipSwitches:
     return viz.SkipSwitches(targets)
 
 
+def lookup() -> viz.Lookup:
+    """Return the lookups of a text that repeats itself."""
+    pair = load_pair()
+    prompt = pair.tokenizer.encode("def area(width, height):\n    return width * height\n\n\ndef ")
+    answer = generate(pair.target, prompt, None, 64).tokens.tolist()
+    return viz.Lookup.of({"a function": (prompt, answer)}, pair.tokenizer)
+
+
 def stops() -> StopExplorer:
     """Return the explorer of a recorded draft."""
     story = recordings.load("jacobi-and-stopping").data["drafts"]
@@ -97,6 +106,11 @@ GALLERY: dict[str, Callable[[], Interactive]] = {
 } | {
     "block_stepper": blocks,
     "growth": growth,
+    "log_line": lambda: viz.LogLine(
+        text="Decode batch. #running-req: 32, accept len: 2.54, accept rate: 0.39"
+    ),
+    "lookup": lookup,
+    "scoreboard": lambda: viz.Scoreboard.of(board.load("smollm2")),
     "jacobi_grid": lambda: JacobiGrid(**recordings.load("jacobi-and-stopping").data["grids"]),
     "skip_switches": switches,
     "stepper": Stepper.load,

@@ -89,4 +89,3 @@ def test_a_step_scrolls_to_the_next_position_and_moves_nothing(grid, mounted):
         pause(page, 200)
         found.append(page.evaluate(measured))
     assert {tuple(row) for row in found} == {(*found[0][:2], True)}
-

@@ -114,7 +114,7 @@ def test_sorting_filtering_and_choosing(mounted, width, theme):
     page.get_by_role("button", name="heads", exact=True).click()
     says(page, ".sdl-task-state", "Another row")
     says(page, ".sdl-summary", "heads, code, temperature 1: 1.20× (1.20 to 1.20)")
-    says(page, ".sdl-summary", "plain decoding in bfloat16, in which it is fastest, it is 1.20×")
+    says(page, ".sdl-note", "plain decoding in bfloat16, in which it is fastest, it is 1.20×")
     says(page, ".sdl-summary", "It needs 6.0 MB of memory after 3 minutes of training.")
     page.get_by_role("button", name="copy", exact=True).click()
     says(page, ".sdl-task-state", "Solved")

@@ -83,4 +83,3 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     assert page.locator("svg rect").count() > COUNT
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")
-

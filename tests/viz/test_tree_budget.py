@@ -81,4 +81,3 @@ def test_the_task_is_solved_by_keyboard_and_mouse(mounted, width):
     page.mouse.click(box["x"] + 40, box["y"] + 100)
     assert page.evaluate("model.get('nodes')") < 6
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-

@@ -584,7 +584,7 @@ function render({ model, el }) {
   const [mark, kept] = [make("strong"), make("span")];
   const result = make("p", { class: "sdl-outcome" }, mark, kept);
   const distance = foldOf(
-    "Distance of the draws from p, and all numbers",
+    "Distance from p, and all numbers",
     make("div", { class: "sdl-charts" }, charts.trace.node),
     scroll("All numbers as a table", table),
   );

@@ -206,7 +206,7 @@ function render({ model, el }) {
     pace: PACE,
     label: "Block stepper",
     kinds: "sdl-fates sdl-stepper",
-    layout: ({ task, slider, bar, spoken, box }) => [
+    layout: ({ task, slider, bar, spoken, box, repaint }) => [
       task,
       make("div", { class: "sdl-blocks-controls" }, slider, bar.node),
       make("div", {}, spoken),
@@ -220,7 +220,7 @@ function render({ model, el }) {
           make(
             "div",
             {},
-            passes.node,
+            phoneFold("Target passes so far", {}, repaint, passes.node),
             phoneFold("The text so far", {}, () => {}, box, make("ul", { class: "sdl-legend" }, ...legend)),
           ),
         ),

@@ -521,12 +521,12 @@ function render({ model, el }) {
   const ask = isLevers
     ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
     : [words, solved(0, 24)];
-  const [facts, showFacts] = numbersOf("More of this pair");
+  const facts = make("dl", { class: "sdl-readouts" });
   const by = make("p", { class: "sdl-note" });
   const gains = make("dl", { class: "sdl-readouts" });
-  const answer = foldOf("Which lever helps most? One change at a time", gains);
+  const answer = foldOf("Each lever alone", gains);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const more = foldOf("All numbers, and the tokens of a round", numbers, chartRow(charts.tokens.node));
+  const more = foldOf("All numbers", numbers, chartRow(charts.tokens.node));
   more.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const pairs = field(`${id}-preset`, isLevers ? "Pair" : "Start from", start);
   const picks = {};
@@ -537,7 +537,7 @@ function render({ model, el }) {
     const words = `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${miss}. ${label}. ${who} `;
     const link = source ? [make("a", { href: source, rel: "noopener" }, "source"), "."] : [];
     by.replaceChildren(...(preset ? [words, ...link] : []));
-    showFacts(preset?.facts ?? []);
+    define(facts, preset?.facts ?? []);
     define(
       gains,
       levers(s).map(([name, value]) => [name, times(value)]),
@@ -587,9 +587,11 @@ function render({ model, el }) {
         phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
       ),
       spoken,
-      ...(isLevers ? [by, ...facts, answer] : []),
-      foldOf("Measured costs and operations: t, o, o₀, ĉ", controlRow(...corrections)),
-      more,
+      foldRow(
+        ...(isLevers ? [foldOf("About this pair", by, facts), answer] : []),
+        foldOf("More costs: t, o, o₀, ĉ", controlRow(...corrections)),
+        more,
+      ),
     ];
   };
   return panel({ model, el }, spec, layout, draw);

@@ -198,7 +198,7 @@ function render({ model, el }) {
     "This tree has the same branches after every text.",
   ].map((words) => make("figcaption", {}, words));
   const fixed = figure("Fixed shape", "sdl-half", right, captions[1]);
-  const layout = ({ task, spoken, tiles }) => [
+  const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(field(`${id}-text`, "the text so far", text), budget),
     chartRow(
@@ -206,8 +206,8 @@ function render({ model, el }) {
       phoneFold("The fixed tree", { class: "sdl-half" }, () => paint(), fixed),
     ),
     make("div", {}, spoken),
-    ...tiles,
-    foldOf("Both trees as numbers", scroll("Nodes of both trees", table)),
+    few,
+    foldRow(rest, foldOf("Both trees as numbers", scroll("Nodes of both trees", table))),
   ];
   return panel({ model, el }, spec, layout, paint);
 }

@@ -103,6 +103,7 @@ function chart(title, caption, size, attributes) {
 const controlRow = (...nodes) => make("div", { class: "sdl-controls" }, ...nodes);
 const chartRow = (...nodes) =>
   make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...nodes));
+const foldRow = (...folds) => make("div", { class: "sdl-row sdl-folds" }, ...folds);
 const foldOf = (words, ...nodes) => make("details", {}, make("summary", {}, words), ...nodes);
 
 // A fold on a phone, where the controls and what they change must fit the screen; open and without a title elsewhere.

@@ -229,7 +229,7 @@ function render({ model, el }) {
     const tiles = [
       ["τ, all rounds", tau(counts.tau)],
       ["rounds without a draft", `${counts.empty} of ${counts.rounds}`],
-      ["wasted drafts", `${counts.wasted}, with ${plural(counts.tokens, "emitted token")}`],
+      ["wasted drafts", `${counts.wasted} for ${plural(counts.tokens, "token")}`],
       ["τ, rounds with a draft", tau(counts.tauDrafting)],
     ];
     if (last.text !== text) spans = write(box, text.tokens);

@@ -422,13 +422,13 @@ function render({ model, el }) {
   const about = make("p", { class: "sdl-note" }, ABOUT);
   const folds = [measured, foldOf("Assumptions", controlRow(...assumed), about)];
   const batches = phoneFold("Speedup by batch", { class: "sdl-narrow" }, () => draw(), charts.batches.node);
-  const layout = ({ task, spoken, tiles }) => [
+  const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(field(`${id}-pair`, "Pair", menus.pair), field(`${id}-machine`, "Machine", menus.machine)),
     controlRow(...controls),
     chartRow(charts.round.node, batches),
-    ...tiles,
-    make("div", { class: "sdl-row", style: "align-items: start" }, ...folds),
+    few,
+    foldRow(rest, ...folds),
     spoken,
   ];
   return panel({ model, el }, spec, layout, draw);

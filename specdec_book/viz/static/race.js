@@ -87,13 +87,11 @@ function laneOf(name, title) {
 
 // Lays the whole text out. A word does not change its size later, so lines break the same in both lanes.
 function layOut(part, lane) {
-  part.words = formulas
-    .wordsOf(lane)
-    .map(([kind, text, pass]) => ({
-      pass,
-      text,
-      node: make("span", { class: `sdl-race-${kind === "accepted" ? "kept" : "own"}` }, text),
-    }));
+  part.words = formulas.wordsOf(lane).map(([kind, text, pass]) => ({
+    pass,
+    text,
+    node: make("span", { class: `sdl-race-${kind === "accepted" ? "kept" : "own"}` }, text),
+  }));
   lane.forEach(({ words }, pass) => {
     const guess = words.find(([kind]) => kind === "rejected");
     const own = part.words.findLast((word) => word.pass === pass);

@@ -473,7 +473,7 @@ function render({ model, el }) {
     field(`${id}-width`, "bytes per weight", width),
     ...SETTINGS.map((name) => sliders[name]),
   );
-  const layout = ({ task, spoken, tiles, ...own }) => {
+  const layout = ({ task, spoken, tiles: [few, rest], ...own }) => {
     ({ repaint } = own);
     return [
       task,
@@ -482,8 +482,8 @@ function render({ model, el }) {
         charts.roofs.node,
         phoneFold("Time of a pass by its tokens", { class: "sdl-half" }, () => draw(), charts.times.node),
       ),
-      ...tiles,
-      foldOf("The model and the chip", settings, source),
+      few,
+      foldRow(rest, foldOf("The model and the chip", settings, source)),
       spoken,
     ];
   };

@@ -113,7 +113,7 @@ function summary(row, where, gain) {
     gain === "tau"
       ? spread(row, gain)
       : `${spread(row, gain)} as fast as the best plain decoding, with τ = ${fixed(2)(row.tau)}`;
-  return `${row.name}, ${where}: ${result}.${speeds(row)} ${distribution}${byPosition(row)} It needs ${formatBytes(row.bytes)} of memory${training}.`;
+  return `${row.name}, ${where}: ${result}. ${distribution} It needs ${formatBytes(row.bytes)} of memory${training}.`;
 }
 
 const shares = (values) => values.map((share) => (share === null ? NONE : `${Math.round(100 * share)} %`));
@@ -194,7 +194,7 @@ function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
   const known = rows.filter((row) => row[cost] !== null && row[gain] !== null);
   svg.replaceChildren();
   if (!known.length) return;
-  const box = { left: 40, right: width - 16, top: 24, bottom: 262 };
+  const box = { left: 40, right: width - 16, top: 24, bottom: 238 };
   const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
   const xs = known.map((row) => scale(row[cost]));
   const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
@@ -321,7 +321,7 @@ function render({ model, el }) {
   const note = get("machine")
     ? `Speeds on ${get("machine")} are counts × costs. A row wins or loses if its 95 % interval excludes 1; otherwise it ties.`
     : "No costs were recorded, so the table has no speeds: rows are sorted by τ.";
-  const plane = chart("Gain and its cost", "", "sdl-plane", { height: 302 });
+  const plane = chart("Gain and its cost", "", "sdl-plane", { height: 278 });
   const caption = plane.node.querySelector("figcaption");
   const body = make("tbody");
   const heads = COLUMNS.map(({ key, head, down, more }) => {
@@ -342,6 +342,7 @@ function render({ model, el }) {
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => table.classList.toggle("sdl-all-columns", all.checked));
   const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot against" };
+  const more = make("p", { class: "sdl-note" });
   const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
   const draw = () => {
     const setting = get("setting");
@@ -376,11 +377,13 @@ function render({ model, el }) {
     const best = formulas.frontier(rows, cost, gain);
     caption.textContent =
       cost === "bytes"
-        ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the best row for each amount of memory. Point at a row for its numbers."
+        ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the best row for each amount of memory."
         : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the best row for each amount of drift.";
     drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, gain, best, chosen, pick);
     const first = formulas.sort(rows, gain, true)[0];
     const hint = chosen || !first ? "" : "Choose a row for its details. The best row is ";
+    const about = chosen ?? first;
+    more.textContent = about ? `${about.name}:${speeds(about)}${byPosition(about)}` : "";
     return [
       [],
       () => [
@@ -397,6 +400,7 @@ function render({ model, el }) {
     listens: ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"],
   };
   const fields = Object.entries(menus).map(([name, node]) => field(ids[name], labels[name], node));
+  const [main, ...filters] = fields;
   const rowsFold = foldOf(
     "The table of methods",
     make("label", { class: "sdl-row" }, all, "all columns"),
@@ -406,10 +410,13 @@ function render({ model, el }) {
   rowsFold.classList.add("sdl-board-table");
   const layout = ({ task, spoken }) => [
     task,
-    controlRow(...fields),
+    controlRow(
+      main,
+      phoneFold("Filters", { class: "sdl-filters" }, () => {}, ...filters),
+    ),
     make("div", { class: "sdl-frame" }, plane.node),
     make("div", {}, spoken),
-    rowsFold,
+    foldRow(foldOf("More about this row", more), rowsFold),
   ];
   return panel({ model, el }, spec, layout, draw);
 }

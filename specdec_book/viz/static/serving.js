@@ -296,13 +296,13 @@ function render({ model, el }) {
     listens: NAMES,
   };
   const gains = phoneFold(GAINS, { class: "sdl-narrow" }, () => draw(), charts.gains.node);
-  const layout = ({ task, spoken, tiles }) => [
+  const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(field(`${id}-pair`, "Pair", pairs), field(`${id}-machine`, "Machine", machines)),
     fields(controls.slice(0, 3)),
     chartRow(charts.latency.node, gains),
-    ...tiles,
-    foldOf("More settings", fields(controls.slice(3))),
+    few,
+    foldRow(rest, foldOf("More settings", fields(controls.slice(3)))),
     spoken,
   ];
   return panel({ model, el }, spec, layout, draw);

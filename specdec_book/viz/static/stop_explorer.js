@@ -248,7 +248,7 @@ function render({ model, el }) {
     task,
     controlRow(field(`${id}-policy`, "Policy", pick), ...fields),
     speeds.node,
-    strip.node,
+    phoneFold("The draft's confidence at each position", {}, () => draw(), strip.node),
     text,
     spoken,
     foldOf("Counts", ...tiles),

@@ -40,17 +40,15 @@ function draw(svg, s) {
       }),
       make("text", { x: x(position) + wide / 2, y: y + 20, "text-anchor": "middle" }, words),
     );
-  formulas
-    .pairs(s.words, s.shift)
-    .forEach(([feature, token]) =>
-      svg.append(
-        make("path", {
-          class: "sdl-edge sdl-edge-seen",
-          d: `M${x(feature) + wide / 2} ${TOP + BOX}V${TOP + GAP}`,
-          "data-token": token,
-        }),
-      ),
-    );
+  formulas.pairs(s.words, s.shift).forEach(([feature, token]) =>
+    svg.append(
+      make("path", {
+        class: "sdl-edge sdl-edge-seen",
+        d: `M${x(feature) + wide / 2} ${TOP + BOX}V${TOP + GAP}`,
+        "data-token": token,
+      }),
+    ),
+  );
   const letters = Math.max(3, Math.floor(wide / 8));
   known.forEach((word, i) => {
     const whole = visible(word);

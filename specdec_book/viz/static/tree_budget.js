@@ -269,15 +269,15 @@ function render({ model, el }) {
     longestState: solved(64, 1.11),
     listens: NAMES,
   };
-  const layout = ({ task, spoken, tiles }) => [
+  const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(budget, stretch),
     chartRow(
       curves.node,
       phoneFold(TREE, { class: "sdl-half" }, () => draw(), tree.node),
     ),
-    ...tiles,
-    foldOf("Settings", draft),
+    few,
+    foldRow(rest, foldOf("Settings", draft)),
     spoken,
   ];
   return panel({ model, el }, spec, layout, draw);

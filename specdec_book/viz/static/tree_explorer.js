@@ -416,7 +416,7 @@ function toolbar(id, actions) {
   };
 }
 
-function layout(s, id, view, parts, tools, { task, spoken, tiles, repaint }) {
+function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest], repaint }) {
   const keys = "Number: probability of acceptance. Keys: arrows, Enter adds, Delete removes.";
   const note = (words, more = {}) => make("p", { class: "sdl-note", ...more }, words);
   const rows = note("Row: node and position. Column: node it attends to.");
@@ -429,12 +429,15 @@ function layout(s, id, view, parts, tools, { task, spoken, tiles, repaint }) {
     ),
     tools.slider,
     make("div", {}, spoken),
-    ...tiles,
-    foldOf(
-      "The accuracies, and the tree as numbers",
-      accuracyTable(s),
-      parts.list,
-      table("Nodes", ["node", "word", "parent", "position", "probability", "attends to"], parts.body),
+    few,
+    foldRow(
+      rest,
+      foldOf(
+        "Accuracies and nodes",
+        accuracyTable(s),
+        parts.list,
+        table("Nodes", ["node", "word", "parent", "position", "probability", "attends to"], parts.body),
+      ),
     ),
   ];
 }
