@@ -107,7 +107,8 @@ GALLERY: dict[str, Callable[[], Interactive]] = {
     "block_stepper": blocks,
     "growth": growth,
     "log_line": lambda: viz.LogLine(
-        text="Decode batch. #running-req: 32, accept len: 2.54, accept rate: 0.39"
+        text="draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance length"
+        " =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)"
     ),
     "lookup": lookup,
     "scoreboard": lambda: viz.Scoreboard.of(board.load("smollm2")),
