@@ -295,6 +295,7 @@ def test_a_preset_sets_the_roofline_and_names_its_source(mounted, width):
 @WIDTHS
 def test_the_rooflines_charts_are_dragged(mounted, width):
     page = mounted(Roofline(), width)
+    open_phone_folds(page)
     drag(page, "Time of a pass by its tokens", (3.5 / 32, 0.5), (11.5 / 32, 0.2))
     assert value(page, "tokens") == 12
     says(page, ".sdl-summary[aria-live]", "A pass over 12 tokens")

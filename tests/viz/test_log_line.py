@@ -14,7 +14,7 @@ def test_it_reads_what_is_typed(mounted):
     page = mounted(LogLine(), 1000)
     says(page, ".sdl-summary", "Paste a line")
     page.locator("textarea").fill("accept len: 2.54, accept rate: 0.39")
-    says(page, "dl", "SGLang")
+    says(page, "details dl", "SGLang")
     says(page, "dl", "2.54")
     page.locator("textarea").fill("nothing")
     says(page, ".sdl-summary", "none of the known formats")

@@ -299,7 +299,7 @@ def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     says(page, ".sdl-task-state", "you asked to see")
     assert (
         f"{value(page.evaluate('''model.get('parents')'''), SAMPLE['accuracies']):.3f}"
-        in page.locator("dl").inner_text()
+        in page.locator("dl").first.inner_text()
     )
     page.get_by_role("button", name="Reset").click()
     says(page, ".sdl-task-state", "gives more")
@@ -372,7 +372,7 @@ def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
-    page.get_by_text("the tree as numbers").click()
+    page.get_by_text("Accuracies and nodes").click()
     assert (
         page.locator("details table").last.locator("tbody tr").count() == 16
         and accessibility_faults(page) == []
