@@ -5,7 +5,7 @@ import pytest
 import traitlets
 from browsing import accessibility_faults
 from javascript import evaluate
-from mounting import outside_the_frame, says
+from mounting import open_phone_folds, outside_the_frame, says
 
 from specdec_book.recordings.board import Board
 from specdec_book.viz import Scoreboard
@@ -100,6 +100,7 @@ def test_a_chapter_link_shows_its_number():
 def test_sorting_filtering_and_choosing(mounted, width, theme):
     table = Scoreboard.of(boards.board(), {"draft × typical": 0.2}, setting=4)
     page = mounted(table, width, theme)
+    open_phone_folds(page)
     page.get_by_text("The table of methods").click()
     names = lambda: page.locator("tbody th").all_text_contents()
     assert names() == ["draft × typical", "draft", "copy", "heads"]
