@@ -64,17 +64,17 @@ def test_a_measured_round_sets_the_engine(mounted):
     values = {"measured-tau": 2.5, "measured-gamma": 3, "measured-batch": 8}
     for name, value in (values | {"plain-rate": 1000, "drafted-rate": 1400}).items():
         page.locator(f"[data-name={name}]").fill(str(value))
-    says(page, ".sdl-row details", "times the usual ones")
+    says(page, ".sdl-note[aria-live]", "times the usual ones")
     assert page.locator("dl").first.inner_text() != before
     page.locator("[data-name=drafted-rate]").fill("3000")
-    says(page, ".sdl-row details", "Ignored")
+    says(page, ".sdl-note[aria-live]", "Ignored")
 
 
 @pytest.mark.browser
 def test_four_bits_get_a_command_until_the_table_is_given(mounted):
     page = mounted(Payoff(pair=8, machine=5, gamma=2), 1000)
     assert "measure T(k)" in page.locator("dl").first.inner_text()
-    says(page, ".sdl-row details", "llama-bench")
+    says(page, ".sdl-note[aria-live]", "llama-bench")
     page.locator("[data-name=growth]").fill("1.2")
     page.locator("[data-name=draft-cost]").fill("0.27")
     says(page, "dl", "1.26×")
