@@ -83,9 +83,17 @@ def test_a_measured_pair_stays_while_one_lever_moves(mounted):
     pair |= {"source": "https://example.org/", "facts": [["T(1)", "7 ms"]]}
     page = mounted(Explorer.of_pairs([pair, pair | {"label": "there", "c": 0.5}]), 1000)
     assert page.get_by_label("Pair").locator("option").all_inner_texts() == ["here", "there"]
+    assert (
+        "Predicted 1.05×, measured 1.00×: 5 % too high."
+        in page.locator(".sdl-explorer").inner_text()
+    )
+    page.get_by_text("About this pair").click()
     text = page.locator(".sdl-explorer").inner_text()
-    assert "Predicted 1.05×, measured 1.00×: 5 % too high. here. We. source." in text
-    assert "7 ms" in text and page.get_by_role("link", name="source").count() == 1
+    assert (
+        "here. We. source." in text
+        and "7 ms" in text
+        and page.get_by_role("link", name="source").count() == 1
+    )
     page.locator("input[data-name=c]").press("Home")
     says(page, ".sdl-task-state", "Solved with c = 0.00")
     assert page.locator(".sdl-measured").count() == 1

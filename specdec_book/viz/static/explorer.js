@@ -522,7 +522,7 @@ function render({ model, el }) {
     ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
     : [words, solved(0, 24)];
   const facts = make("dl", { class: "sdl-readouts" });
-  const by = make("p", { class: "sdl-note" });
+  const [miss, by] = [0, 1].map(() => make("p", { class: "sdl-note" }));
   const gains = make("dl", { class: "sdl-readouts" });
   const answer = foldOf("Each lever alone", gains);
   const numbers = make("dl", { class: "sdl-readouts" });
@@ -533,10 +533,12 @@ function render({ model, el }) {
   const about = (s) => {
     const { label, measured, by: who, source } = preset ?? {};
     const off = measured ? Math.round(100 * (predicted(own) / measured - 1)) : 0;
-    const miss = off ? `${Math.abs(off)} % too ${off < 0 ? "low" : "high"}` : "right to within 1 %";
-    const words = `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${miss}. ${label}. ${who} `;
+    const words = off ? `${Math.abs(off)} % too ${off < 0 ? "low" : "high"}` : "right to within 1 %";
     const link = source ? [make("a", { href: source, rel: "noopener" }, "source"), "."] : [];
-    by.replaceChildren(...(preset ? [words, ...link] : []));
+    miss.textContent = preset
+      ? `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${words}.`
+      : "";
+    by.replaceChildren(...(preset ? [`${label}. ${who} `, ...link] : []));
     define(facts, preset?.facts ?? []);
     define(
       gains,
@@ -587,6 +589,7 @@ function render({ model, el }) {
         phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
       ),
       spoken,
+      ...(isLevers ? [miss] : []),
       foldRow(
         ...(isLevers ? [foldOf("About this pair", by, facts), answer] : []),
         foldOf("More costs: t, o, o₀, ĉ", controlRow(...corrections)),
