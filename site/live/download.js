@@ -3,9 +3,11 @@
 
 import { ReaderError } from "./failure.js";
 
-const SILENCE = 20; // seconds without a sign of life after which a worker is stopped
-const SILENT = `The engine gave no sign for ${SILENCE} seconds and was stopped. Press the button to start it again.`;
-const STALLED = `Nothing arrived for ${SILENCE} seconds. Check the connection and try again.`;
+// Seconds without a sign of life after which a worker is stopped; a slow connection may be silent for longer.
+const COMPUTING = 20;
+const LOADING = 60;
+const SILENT = `The engine gave no sign for ${COMPUTING} seconds and was stopped. Press the button to start it again.`;
+const STALLED = `Nothing arrived for ${LOADING} seconds. Check the connection and try again.`;
 const BROKEN =
   "This browser could not run the page's engine. Press the button again, or open the page elsewhere.";
 
@@ -83,7 +85,7 @@ export function startEngine(source) {
     let silent = 0;
     // Seconds are counted and not compared: a laptop that slept has counted none of them.
     const watch = setInterval(() => {
-      if (++silent > SILENCE) stop(new ReaderError(isLoading ? STALLED : SILENT));
+      if (++silent > (isLoading ? LOADING : COMPUTING)) stop(new ReaderError(isLoading ? STALLED : SILENT));
     }, 1000);
     return new Promise((resolve, reject) => {
       fail = reject;

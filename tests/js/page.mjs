@@ -381,8 +381,9 @@ const jobs = {
       };
     return {
       run: await after("run", seconds(21)),
-      loading: await after("loadSmollm2", seconds(21)),
+      loading: await after("loadSmollm2", seconds(61)),
       early: await after("run", seconds(19)),
+      slow: await after("loadSmollm2", seconds(59)),
       alive: await after(
         "run",
         seconds(90, (own) => own.onmessage({ data: { type: "sign" } })),

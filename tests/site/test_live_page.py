@@ -81,7 +81,7 @@ def test_a_worker_that_does_not_answer_is_stopped_within_seconds():
     stopped = {name for name, now in seen.items() if now["stopped"] and now["ended"]}
     assert stopped == {"run", "loading", "broken"}
     assert {now["timers"] for name, now in seen.items() if name in stopped} == {0}
-    assert {seen[name]["says"] for name in ("early", "alive")} == {"waits"}
+    assert {seen[name]["says"] for name in ("early", "slow", "alive")} == {"waits"}
     assert "Press the button to start it again" in seen["run"]["says"]
     assert "Check the connection" in seen["loading"]["says"]
     assert "SyntaxError" not in seen["broken"]["says"]
