@@ -18,6 +18,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
 from specdec_lite import (
     acceptance,
@@ -28,6 +29,7 @@ from specdec_lite import (
     load_pair,
     sampling,
 )
+from specdec_lite.drafters.parallel.parallel import Selector
 from specdec_lite.drafters.self_drafts.chunks import Chunks
 from specdec_lite.drafters.trees.sequoia import RATES
 from specdec_lite.scheduling import Confidence, FirstDrop
@@ -157,6 +159,15 @@ def tree_of_rates(temperature: float) -> Loop:
     )
 
 
+@cache
+def selecting() -> d.MarkovDrafter:
+    """Return Medusa's heads with a selector that was not trained."""
+    torch.manual_seed(0)
+    selector = Selector(pair().target.vocab_size, 16, width=pair().target.hidden_size)
+    torch.nn.init.normal_(selector.after.weight, std=0.05)
+    return d.MarkovDrafter(pair().target, medusa_drafter().heads, selector)
+
+
 LOOPS |= {
     "SpecInfer, T = 0": tree_of_models(0.0),
     "SpecInfer, T = 1": tree_of_models(1.0),
@@ -177,6 +188,14 @@ LOOPS |= {
             pair().target, d.BlockDiffusionDrafter.from_pretrained(pair().target).head, ids, COUNT
         ),
         lambda: d.BlockDiffusionDrafter.from_pretrained(pair().target),
+    ),
+    "DFlash 2's selector": Loop(
+        "12b_one_pass",
+        "selected",
+        lambda loop, ids: loop(
+            pair().target, selecting().heads, selecting().correction, ids, COUNT
+        ),
+        lambda: selecting(),
     ),
     "EAGLE-1": eagle("EAGLE-1", lambda: d.EagleDrafter.from_pretrained(pair().target)),
     "EAGLE-3": eagle("EAGLE-3", lambda: d.EagleDrafter.from_pretrained(pair().target, 3, draft=4)),
