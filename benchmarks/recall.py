@@ -1,12 +1,14 @@
 """Measure how often a draft has the target's token among its k likeliest, at every depth.
 
-    python -m benchmarks run draft-recall      # ten minutes
+    python -m benchmarks run draft-recall      # a quarter of an hour
 
 A head that ranks the right token second knows it and picks the wrong one. The texts are the
 target's own greedy continuations, so the right token is the text's next token. Sequential drafts
-read the true tokens before the one that they predict. Rates alone: the machine may be busy.
+read the true tokens before the one that they predict. For Medusa's heads, a selector of pairs is
+trained on their own candidates, in texts of other prompts. Rates alone: the machine may be busy.
 """
 
+import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,17 +24,22 @@ from specdec_lite.drafters import (
     MtpDrafter,
     PardDrafter,
 )
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.drafters.heads.vocabulary import output_head
+from specdec_lite.drafters.parallel.parallel import Correction, Selector
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 from specdec_lite.training.anchors import anchor_logits, draft_vocabulary
 from specdec_lite.training.medusa_evaluation import calibration_prompts
 from specdec_lite.training.own_text import own_text
+from specdec_lite.training.selector import collect, train
 
 from .experiment import Experiment
 from .smollm2 import STOP
 
 DEPTHS = 4
+MOST = 64
+"""Most texts that recall is counted on; the pair's other prompts train the selector."""
 RANKS = (1, 2, 4, 16)
 HEADS: dict[str, Callable[[CausalLM], nn.Module]] = {
     "Medusa": lambda target: MedusaDrafter.from_pretrained(target).heads,
@@ -44,6 +51,11 @@ HEADS: dict[str, Callable[[CausalLM], nn.Module]] = {
 MODELS = {"pair": tuple(HEADS), "smollm2": tuple(name for name in HEADS if name != "PARD")}
 
 
+RANK = 16
+"""Rank of the trained selector."""
+SEEDS = 4
+"""Texts that a training prompt is continued to."""
+
 Written = tuple[CausalLM, list[tuple[Tensor, int]]]
 """A target and its greedy texts, each with the length of its prompt."""
 
@@ -54,6 +66,17 @@ def pair_texts(count: int, new_tokens: int, folder: Path) -> Written:
     prompts = calibration_prompts(pair.tokenizer)[:count]
     texts = own_text(pair.target, list(prompts), new_tokens, folder)
     return pair.target, [(text, prompts.shape[1]) for text in texts]
+
+
+def training_texts(target: CausalLM, new_tokens: int, folder: Path) -> list[tuple[Tensor, int]]:
+    """Return sampled continuations of the pair's documents that no recall is counted on."""
+    prompts = calibration_prompts(load_pair(device="cpu", dtype="float32").tokenizer)[MOST:]
+    texts = [
+        text
+        for seed in range(SEEDS)
+        for text in own_text(target, list(prompts), new_tokens, folder, temperature=1.0, seed=seed)
+    ]
+    return [(text, prompts.shape[1]) for text in texts]
 
 
 def smollm2_texts(count: int, new_tokens: int, folder: Path) -> Written:
@@ -93,38 +116,59 @@ def ranks(logits: Tensor, right: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def paths(logits: Tensor, before: Tensor, correction: nn.Module) -> dict[str, Tensor]:
-    """Return the drafted indices [A, K] of each way to use a correction.
+def left_to_right(logits: Tensor, states: Tensor, before: Tensor, correction: Correction) -> Tensor:
+    """Return the likeliest drafts [A, K], each after the one just drafted.
 
-    From left to right, the likeliest token after the one just drafted; or the whole path of largest
-    product over the likeliest tokens of each position.
-
-    Shapes: logits [A, K, v], before [A].
+    Shapes: logits [A, K, v], states [A, K, d], before [A].
     """
-    greedy, last = [], before
+    drafts, last = [], before
     for depth in range(logits.shape[1]):
-        last = (logits[:, depth] + correction(last)).argmax(-1)
-        greedy.append(last)
+        last = correction.correct(logits[:, depth], last, states[:, depth]).argmax(-1)
+        drafts.append(last)
+    return torch.stack(drafts, -1)
+
+
+@torch.inference_mode()
+def best_path(logits: Tensor, states: Tensor, before: Tensor, correction: Correction) -> Tensor:
+    """Return the path [A, K] of largest product through the likeliest tokens of each position.
+
+    Shapes: logits [A, K, v], states [A, K, d], before [A].
+    """
     values, tokens = logits.topk(RANKS[-1], -1)  # [A, K, k]
-    first = correction(before).gather(-1, tokens[:, 0])
-    score, back = (values[:, 0] + first).log_softmax(-1), []
+    score = correction.correct(logits[:, 0], before, states[:, 0]).gather(-1, tokens[:, 0])
+    score, back = score.log_softmax(-1), []
     for depth in range(1, logits.shape[1]):
-        index = tokens[:, depth, None].expand(-1, RANKS[-1], -1)
-        pairs = correction(tokens[:, depth - 1]).gather(-1, index)  # [A, k before, k]
-        step = (values[:, depth, None] + pairs).log_softmax(-1)
-        score, origin = (score[..., None] + step).max(1)
+        rows, state = (part[:, depth, None].expand(-1, RANKS[-1], -1) for part in (logits, states))
+        after = tokens[:, depth, None].expand(-1, RANKS[-1], -1)
+        pairs = correction.correct(rows, tokens[:, depth - 1], state).gather(-1, after)
+        score, origin = (score[..., None] + pairs.log_softmax(-1)).max(1)  # of [A, before, k]
         back.append(origin)
     entry = score.argmax(-1, keepdim=True)
     path = [tokens[:, -1].gather(-1, entry)]
     for depth, origin in reversed(list(enumerate(back))):
         entry = origin.gather(-1, entry)
         path.append(tokens[:, depth].gather(-1, entry))
-    best = torch.cat(path[::-1], -1)
-    return {
-        "likeliest": logits.argmax(-1),
-        "left to right": torch.stack(greedy, -1),
-        "best path of 16": best,
-    }
+    return torch.cat(path[::-1], -1)
+
+
+@torch.inference_mode()
+def head_states(heads: Heads, target: CausalLM, text: Tensor, start: int) -> Tensor:
+    """Return the states [A, K, d] from which heads compute their rows after every anchor."""
+    cache = target.new_cache(capacity=len(text))
+    final = target.score(text[None], cache, hidden_layers=("final",)).hidden["final"][0]
+    anchors = torch.arange(start, len(text) - DEPTHS)
+    return heads(final[anchors - 1], slice(DEPTHS))
+
+
+def trained_selector(heads: Heads, target: CausalLM, options: argparse.Namespace) -> Selector:
+    """Return a selector for the pair's Medusa heads, trained on their own candidates."""
+    torch.manual_seed(0)
+    selector = Selector(target.vocab_size, RANK, candidates=RANKS[-1], width=target.hidden_size)
+    texts = training_texts(target, options.new_tokens, options.cache)
+    texts = [(text, start) for text, start in texts if len(text) > start + DEPTHS + 1]
+    examples = collect(heads, target, texts, selector, DEPTHS)
+    train(selector, examples, options.steps)
+    return selector.requires_grad_(False)
 
 
 def kept(right: Sequence[Tensor]) -> dict:
@@ -160,16 +204,17 @@ class DraftRecall(Experiment):
 
     name = "draft-recall"
     what = "how often the target's token is among a draft's k likeliest, by depth"
-    time = "ten minutes, not timed"
-    quick = "--texts 2 --new-tokens 16 --models pair".split()
+    time = "a quarter of an hour, not timed"
+    quick = "--texts 2 --new-tokens 16 --steps 3 --models pair".split()
     unrelated = ("cache", "models")
     timed = False
 
     @classmethod
     def add_options(cls, parser):
-        parser.add_argument("--texts", type=int, default=64, help="number of texts, at most")
+        parser.add_argument("--texts", type=int, default=MOST, help="number of texts, at most")
         parser.add_argument("--new-tokens", type=int, default=96)
         parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+        parser.add_argument("--steps", type=int, default=600, help="of training the selector")
         parser.add_argument("--cache", type=Path, default=cache_folder() / "recall")
 
     def parts(self):
@@ -185,19 +230,28 @@ class DraftRecall(Experiment):
             name: summary([ranks(*rows_at(head, target, text, start)) for text, start in texts])
             for name, head in heads.items()
         }
-        return {"texts": len(texts), "heads": table, "paths": self.paths(target, texts)}
+        return {"texts": len(texts), "heads": table, "paths": self.paths(target, texts, part)}
 
-    def paths(self, target: CausalLM, texts: Sequence[tuple[Tensor, int]]) -> dict:
-        """Return the tokens kept by each way to use the correction of Medusa's heads."""
+    def paths(self, target: CausalLM, texts: Sequence[tuple[Tensor, int]], part: str) -> dict:
+        """Return the tokens kept by each way to choose from the rows of Medusa's heads."""
         drafter = MarkovDrafter.from_pretrained(target)
-        words = drafter.heads.words
+        heads, words, ways = drafter.heads, drafter.heads.words, {}
+        if part == "pair":
+            ways["selector of 16"] = trained_selector(heads, target, self.options)
         right: dict[str, list[Tensor]] = {}
         for text, start in texts:
-            logits, tokens = rows_at(drafter.heads, target, text, start)
-            before = text[start : len(text) - DEPTHS]
-            before = before if words is None else words.number(before)
-            for way, drafts in paths(logits, before, drafter.correction).items():
-                right.setdefault(way, []).append(drafts == tokens)
+            logits, tokens = rows_at(heads, target, text, start)
+            states = head_states(heads, target, text, start)
+            before = drafter.correction.index(text[start : len(text) - DEPTHS], words)
+            rows = logits, states, before
+            drafts = {
+                "likeliest": logits.argmax(-1),
+                "left to right": left_to_right(*rows, drafter.correction),
+                "best path of 16": best_path(*rows, drafter.correction),
+            }
+            drafts |= {way: left_to_right(*rows, selector) for way, selector in ways.items()}
+            for way, drafted in drafts.items():
+                right.setdefault(way, []).append(drafted == tokens)
         return {way: kept(rows) for way, rows in right.items()}
 
     def summarise(self, rows):

@@ -11,7 +11,7 @@ from specdec_lite import generate
 from specdec_lite.drafters.heads.heads import Heads, HydraHeads
 from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
 from specdec_lite.drafters.parallel.block_head import BlockHead
-from specdec_lite.drafters.parallel.parallel import Correction
+from specdec_lite.drafters.parallel.parallel import Correction, Selector
 
 
 def random_heads(target, count=3, seed=0, scale=0.3):
@@ -69,6 +69,13 @@ def random_hydra(target, count=3):
 
 def random_correction(target, rank=2):
     return randomize(Correction(target.vocab_size, rank), target, 1.0)
+
+
+def random_selector(target, rank=2, candidates=4):
+    width = target.hidden_size
+    return randomize(
+        Selector(target.vocab_size, rank, candidates=candidates, width=width), target, 1.0
+    )
 
 
 def random_blocks(target, size=4, rank=0, **shape):

@@ -7,19 +7,22 @@ vocabulary.
 """
 
 from functools import singledispatch
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from specdec_lite.drafters.eagle.feature_head import FeatureHead
+from specdec_lite.drafters.eagle.parallel_eagle import ParallelEagleHead
 from specdec_lite.drafters.heads.heads import Heads, HydraHeads
 from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
 from specdec_lite.drafters.heads.vocabulary import DraftVocabulary, OutputHead, output_head
 from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.engine.cache import additive
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.engine.transformer import Transformer
+from specdec_lite.engine.transformer import Block, Transformer
 from specdec_lite.training.pass_rows import lookahead_chains
-from specdec_lite.training.unroll import unroll
+from specdec_lite.training.unroll import rotary_tables, unroll
 
 
 @singledispatch
@@ -53,9 +56,9 @@ def _(head: Heads, target, tokens, states, anchors, depths):
 @anchor_logits.register
 def _(head: nn.ModuleDict, target, tokens, states, anchors, depths):
     """Add the correction to a parallel head, as `drafters.markov` does."""
-    logits = anchor_logits(head["rows"], target, tokens, states, anchors, depths)
-    vocabulary = draft_vocabulary(head)
-    return logits + head["correction"](correction_inputs(tokens, anchors, depths, vocabulary))
+    rows = head["rows"](states["final"][:, anchors - 1], slice(depths))
+    index = head["correction"].index(previous_tokens(tokens, anchors, depths), head["rows"].words)
+    return head["correction"].correct(target.head(rows), index, rows)
 
 
 @anchor_logits.register
@@ -83,6 +86,27 @@ def _(head: FeatureHead, target, tokens, states, anchors, depths):
     rows = head.rows(target)
     logits = [head.logits(output[:, anchors - 1], rows) for output in outputs]
     return head.spread(torch.stack(logits, 2), target.vocab_size)
+
+
+@anchor_logits.register
+def _(head: ParallelEagleHead, target, tokens, states, anchors, depths):
+    """Run P-EAGLE: masks follow the pair of every anchor and attend to the pairs up to it."""
+    count = tokens.shape[1] - 1
+    positions, mask = lookahead_chains(anchors - 1, count, depths - 1)
+    masks = tokens.new_full((len(tokens), len(positions) - count), head.mask_id)
+    embedded = head.embed(torch.cat((tokens[:, 1:], masks), 1), target)
+    own = head.begin([states[layer][:, :-1] for layer in head.layers])
+    learned = head.mask_state().expand(*masks.shape, -1)
+    x = head.enter(embedded, torch.cat((own, learned), 1))
+    cos, sin = (table[positions] for table in rotary_tables(head.shape, x.device, x.dtype))
+    bias = additive(mask, x.dtype)
+    for block in cast(list[Block], head.blocks):
+        x = x + block.attention(x, cos, sin, bias)
+        x = x + block.mlp(x)
+    first = x[:, anchors - 1, None]
+    others = x[:, count:].unflatten(1, (len(anchors), depths - 1))
+    logits = head.logits(torch.cat((first, others), 2), head.rows(target))
+    return head.spread(logits, target.vocab_size)
 
 
 @anchor_logits.register
@@ -116,11 +140,14 @@ def _(head: BlockHead, target, tokens, states, anchors, depths):
     past = [(example.new_zeros(shape), example.new_zeros(shape)) for _ in head.blocks]
     head.inject([states[layer] for layer in head.layers], past, cos[:count], sin[:count], 0)
     roots = target.embed(tokens[:, anchors])
-    filled = head.fill(roots, past, cos[positions], sin[positions], count, mask)[:, :, :depths]
+    distance = positions[:, None] - torch.cat((text, positions))
+    filled = head.fill(roots, past, cos[positions], sin[positions], count, mask, distance)
+    filled = filled[:, :, :depths]
     logits = target.head(filled)
     if head.correction is None:
         return logits
-    return logits + head.correction(correction_inputs(tokens, anchors, depths, head.words))
+    index = head.correction.index(previous_tokens(tokens, anchors, depths), head.words)
+    return head.correction.correct(logits, index, filled)
 
 
 def _ahead(anchors: Tensor, count: int) -> Tensor:
@@ -131,17 +158,6 @@ def _ahead(anchors: Tensor, count: int) -> Tensor:
 def draft_vocabulary(head: nn.Module | CausalLM) -> DraftVocabulary | None:
     """Return the tokens that a head drafts, or None if it drafts all tokens."""
     return getattr(head["rows"] if isinstance(head, nn.ModuleDict) else head, "words", None)
-
-
-def correction_inputs(
-    tokens: Tensor, anchors: Tensor, depths: int, vocabulary: DraftVocabulary | None
-) -> Tensor:
-    """Return the inputs [B, A, K] of a correction: the tokens before the predicted ones.
-
-    Shapes: tokens [B, n], anchors [A].
-    """
-    previous = previous_tokens(tokens, anchors, depths)
-    return previous if vocabulary is None else vocabulary.number(previous)
 
 
 def previous_tokens(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
@@ -182,7 +198,9 @@ def anchor_loss(
     output = output_head(target, draft_vocabulary(head))
     p = target_probs(output, states, anchors, depths)
     logits = anchor_logits(head, output, tokens, states, anchors, depths).float()
-    losses = -(p * logits.log_softmax(-1)).sum(-1)
+    # A selector leaves a few tokens of each row: the others have no logit to learn.
+    log_q = logits.log_softmax(-1).masked_fill(logits.isneginf(), 0)
+    losses = -(p * log_q).sum(-1)
     weights = (decay ** torch.arange(depths, device=losses.device)).expand_as(losses)
     if counted is not None:
         weights = weights * counted_predictions(counted, anchors, depths)

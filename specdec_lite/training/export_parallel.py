@@ -57,11 +57,12 @@ def export_blocks(
     fills a block of γ + 1 positions, best as long as in training.
     """
     shape = head.config
-    if not shape.qk_norm or head.correction is not None or not all(map(is_block, head.layers)):
+    is_plain = head.correction is None and not head.parts.stated
+    if not shape.qk_norm or not is_plain or not all(map(is_block, head.layers)):
         raise ValueError(
-            f"head has qk_norm={shape.qk_norm}, layers={head.layers} and"
+            f"head has qk_norm={shape.qk_norm}, layers={head.layers}, parts={head.parts.stated} and"
             f" {'a' if head.correction else 'no'} correction: it must have normed queries and keys,"
-            " layers 1 … L and no correction"
+            " layers 1 … L, no such parts and no correction"
         )
     state = to_hf_state(head)
     mask = state.pop("model.embed_tokens.weight")[0]

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import recall
 from specdec_book import recordings
-from specdec_lite.drafters.parallel.parallel import Correction
+from specdec_lite.drafters.parallel.parallel import Correction, Selector
 
 
 def test_ranks_count_the_likelier_tokens_and_an_absent_one_comes_last():
@@ -21,29 +21,41 @@ def test_kept_tokens_end_at_the_first_miss():
     assert recall.kept(right)["mean"] == pytest.approx((1 + 3 + 0) / 3)
 
 
+def a_selector(gated=True):
+    selector = Selector(6, 4, candidates=3, width=5 if gated else 0)
+    torch.nn.init.normal_(selector.after.weight, std=0.5)
+    return selector
+
+
 @torch.inference_mode()
-def test_the_best_path_is_the_likeliest_of_all_paths(monkeypatch):
+@pytest.mark.parametrize("selects", [False, True])
+def test_the_best_path_is_the_likeliest_of_all_paths(selects, monkeypatch):
     monkeypatch.setattr(recall, "RANKS", (1, 3))
     torch.manual_seed(0)
-    logits, before, correction = torch.randn(5, 3, 6), torch.arange(5), Correction(6, 4)
+    logits, states, before = torch.randn(5, 3, 6), torch.randn(5, 3, 5), torch.arange(5)
+    correction = Correction(6, 4)
     torch.nn.init.normal_(correction.after.weight, std=0.5)
-    found = recall.paths(logits, before, correction)
+    correction = a_selector() if selects else correction
+    best = recall.best_path(logits, states, before, correction)
+    greedy = recall.left_to_right(logits, states, before, correction)
     for anchor in range(5):
         top = logits[anchor].topk(3).indices.tolist()
+        last = before[anchor]
+        for depth in range(3):
+            row = correction.correct(logits[anchor, depth], last, states[anchor, depth])
+            last = row.argmax()
+            assert greedy[anchor, depth] == last
 
         def score(path, anchor=anchor, top=top):
             total, last = 0.0, before[anchor]
             for depth, token in enumerate(path):
-                row = (logits[anchor, depth] + correction(last))[top[depth]].log_softmax(-1)
+                row = correction.correct(logits[anchor, depth], last, states[anchor, depth])
+                row = row[top[depth]].log_softmax(-1)
                 total += float(row[top[depth].index(token)])
                 last = torch.tensor(token)
             return total
 
-        best = max(itertools.product(*top), key=score)
-        assert found["best path of 16"][anchor].tolist() == list(best)
-        greedy = found["left to right"][anchor]
-        assert greedy[0] == (logits[anchor, 0] + correction(before[anchor])).argmax()
-        assert greedy[1] == (logits[anchor, 1] + correction(greedy[0])).argmax()
+        assert best[anchor].tolist() == list(max(itertools.product(*top), key=score))
 
 
 def test_the_recording_supports_chapter_12b():
@@ -53,4 +65,6 @@ def test_the_recording_supports_chapter_12b():
                 assert sixteen > first
         ways = model["paths"]
         assert ways["left to right"]["mean"] > ways["likeliest"]["mean"]
+        if "selector of 16" in ways:
+            assert ways["selector of 16"]["mean"] > ways["likeliest"]["mean"]
         assert model["heads"]["Medusa"]["16"]["kept"]["mean"] > ways["best path of 16"]["mean"]

@@ -2,16 +2,20 @@
 that is drawn from is the one that was trained; and broken variants, which no output shows.
 """
 
+from copy import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from chosen import one_in
+from features_zoo import random_parallel_head
 from heads_zoo import (
     random_blocks,
     random_correction,
     random_heads,
     random_hydra,
+    random_selector,
     random_speculator,
 )
 from models_zoo import PROMPT, native, perturbed
@@ -20,6 +24,7 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 from specdec_lite import generate, load_pair
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
+    EagleDrafter,
     HydraDrafter,
     MarkovDrafter,
     MlpSpeculatorDrafter,
@@ -28,9 +33,10 @@ from specdec_lite.drafters import (
 from specdec_lite.drafters.heads.heads import HydraHeads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import SHIPPED, save
-from specdec_lite.proposal import Proposal
+from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.training.anchors import anchor_logits
+from specdec_lite.tree import TokenTree
 
 TARGET = native(num_layers=3)
 
@@ -42,6 +48,17 @@ def markov(target):
     return MarkovDrafter(target, heads, correction), both
 
 
+def selector(target):
+    heads, choice = random_heads(target), random_selector(target)
+    both = torch.nn.ModuleDict({"rows": heads, "correction": choice})
+    return MarkovDrafter(target, heads, choice), both
+
+
+def p_eagle(target):
+    head = random_parallel_head(target)
+    return EagleDrafter(target, head, 3), head
+
+
 def pard(target):
     """Return a draft with one more row than the target has tokens, for the mask."""
     model = native(seed=3, vocab_size=target.vocab_size + 1)
@@ -51,6 +68,20 @@ def pard(target):
 def blocks(target, rank=0):
     head = random_blocks(target, rank=rank, num_kv_heads=1)
     return BlockDiffusionDrafter(target, head), head
+
+
+def parted(target, parts):
+    rank = 2 if {"candidates", "confidence"} & parts.keys() else 0
+    head = random_blocks(target, rank=rank, parts=parts)
+    return BlockDiffusionDrafter(target, head), head
+
+
+PARTED = {
+    "blocks with windows": {"windows": [3, None], "causal": [True, False]},
+    "blocks from the anchor": {"from_anchor": True, "confidence": "state and token"},
+    "blocks with a selector": {"taps": 2, "group": 4, "candidates": 5},
+}
+"""Name → the published parts of a block head."""
 
 
 def hydra(target):
@@ -68,9 +99,11 @@ KINDS = {
     "pard": pard,
     "blocks": blocks,
     "corrected blocks": lambda target: blocks(target, 2),
+    "selector": selector,
+    "P-EAGLE": p_eagle,
     "speculator": speculator,
     "hydra": hydra,
-}
+} | {name: partial(parted, parts=parts) for name, parts in PARTED.items()}
 KIND = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -124,13 +157,20 @@ def wrong_row(session):
 def deaf(session):
     """Broken: correct every row by the last committed token instead of the last drafted one."""
     correction = session.correction
-    rows_of = session.rows
+    rows_of, session.correction = session.rows, copy(correction)
 
     def noted(context, count):
-        session.correction = lambda token: correction(context.tokens[-1])
+        last = correction.index(context.tokens[-1], session.words)
+        session.correction.correct = lambda row, _, state: correction.correct(row, last, state)
         return rows_of(context, count)
 
     session.rows = noted
+
+
+def stateless(session):
+    """Broken: weigh every row's pairs by the first row's state."""
+    correct, session.correction = session.correction.correct, copy(session.correction)
+    session.correction.correct = lambda row, index, _: correct(row, index, session.states[0])
 
 
 def first_words_only(session):
@@ -139,6 +179,18 @@ def first_words_only(session):
     session.heads = lambda index, state, embedded: heads(
         index, state, embedded[:1].expand_as(embedded)
     )
+
+
+def windowless(session):
+    """Broken: every layer reads the whole text."""
+    session.head = copy(session.head)
+    session.head.parts = replace(session.head.parts, windows=())
+
+
+def acausal(session):
+    """Broken: no layer hides the later positions of a block."""
+    session.head = copy(session.head)
+    session.head.parts = replace(session.head.parts, causal=())
 
 
 def masks_stay(session):
@@ -175,6 +227,14 @@ def stale_blocks(session):
         ("hydra", first_words_only),
         ("markov", deaf),
         ("corrected blocks", deaf),
+        ("selector", deaf),
+        ("selector", stateless),
+        ("selector", wrong_row),
+        ("P-EAGLE", wrong_row),
+        ("blocks with windows", windowless),
+        ("blocks with windows", acausal),
+        ("blocks with a selector", deaf),
+        ("blocks with a selector", stateless),
         ("pard", masks_stay),
         ("blocks", stale_blocks),
     ],
@@ -231,6 +291,80 @@ def test_corrected_rows_are_lossless(sampling):
 
 def test_reporting_uncorrected_rows_changes_the_distribution():
     assert law(Uncorrected, Sampling()) > 0.02
+
+
+def selected(target, heads, correction):
+    return MarkovDrafter(target, heads, random_selector(target, candidates=2))
+
+
+class Unselected(Uncorrected):
+    """Broken: draw from the selector's rows and report those of the heads as q."""
+
+    def __init__(self, target, heads, correction):
+        super().__init__(target, heads, random_selector(target, candidates=2))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5, top_p=0.8)], ids=str)
+def test_a_path_of_the_selector_is_lossless(sampling):
+    assert law(selected, sampling) < 1e-12
+    assert law(Unselected, Sampling()) > 0.02
+
+
+def test_a_selector_scores_pairs_of_neighbors():
+    torch.manual_seed(0)
+    choice = random_selector(TARGET, candidates=5)
+    rows, states = torch.randn(3, 48).double(), torch.randn(3, 32).double()
+    index = torch.tensor([4, 0, 47])
+    corrected = choice.correct(rows, index, states)
+    for row, before, state, found in zip(rows, index, states, corrected):
+        likeliest = row.argsort(descending=True)[:5].tolist()
+        left = choice.before.weight[before] * (choice.gate.weight @ state)
+        for token in range(48):
+            score = row[token] + left @ choice.after.weight[token]
+            right = score if token in likeliest else -torch.inf
+            assert float(found[token]) == pytest.approx(float(right))
+
+
+def confident(target, least):
+    head = random_blocks(target, 4, 2, parts=PARTED["blocks from the anchor"], num_kv_heads=1)
+    return BlockDiffusionDrafter(target, head, 2, least)
+
+
+class Peeking(BlockDiffusionDrafter):
+    """Broken: end the draft before a drawn token that looks unlikely."""
+
+    def start(self, context):
+        session = super().start(context)
+        propose = session.propose
+
+        def cut(context):
+            proposal = propose(context)
+            for position, token in enumerate(proposal.tree.tokens):
+                if proposal.probs[position, token] < 0.5:
+                    if position == 0:
+                        return NOTHING
+                    tree = TokenTree.chain(proposal.tree.tokens[:position])
+                    return Proposal(tree, proposal.probs[:position])
+            return proposal
+
+        session.propose = cut
+        return session
+
+
+def test_a_draft_that_ends_where_little_is_accepted_is_lossless():
+    target = native(seed=5, vocab_size=3, **TINY)
+    plain = own_text_law(target, Sampling(), 3)
+    lengths = set()
+    for least in (0.3, 0.5, 0.7):
+        drafter = confident(target, least)
+        assert distance(exact_text_law(target, drafter, Sampling(), 3), plain) < 1e-12
+        steps = generate(target, [1, 2], drafter, 24, 1.0, seed=0).steps
+        lengths |= {len(step.tree.tokens) for step in steps[:-2]}
+    assert lengths >= {1, 2}
+    broken = Peeking(target, confident(target, 0.5).head, 2)
+    assert distance(exact_text_law(target, broken, Sampling(), 3), plain) > 0.02
+    with pytest.raises(ValueError, match="no part that predicts acceptance"):
+        BlockDiffusionDrafter(target, random_blocks(target), 2, 0.5)
 
 
 class Unmasked(PardDrafter):

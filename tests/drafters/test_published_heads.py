@@ -11,12 +11,15 @@ from features_zoo import random_head
 from heads_zoo import random_blocks
 from models_zoo import PROMPT, build, native
 from safetensors.torch import load_file, save_file
+from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import CausalLM, TokenTree, generate
-from specdec_lite.drafters import BlockDiffusionDrafter, EagleDrafter, MedusaDrafter
+from specdec_lite.drafters import BlockDiffusionDrafter, ConfidenceTree, EagleDrafter, MedusaDrafter
 from specdec_lite.drafters.eagle.feature_head import Eagle3Head
-from specdec_lite.drafters.eagle.published import read_blocks, read_eagle, read_medusa
+from specdec_lite.drafters.eagle.published import read_eagle, read_medusa
 from specdec_lite.drafters.heads.heads import ReducedHeads
+from specdec_lite.drafters.parallel.published_blocks import read_blocks
+from specdec_lite.sampling import Sampling
 from specdec_lite.training.export import export
 from specdec_lite.training.export_parallel import export_blocks, export_medusa
 
@@ -356,10 +359,6 @@ def test_the_format_of_speculators_is_read_for_block_diffusion(words, tmp_path):
     loaded = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path)
     assert loaded.head.layers == (2, 5)
     assert same_drafts(loaded, BlockDiffusionDrafter(TARGET, head))
-    for option in ({"projector_type": "domino"}, {"sample_from_anchor": True}):
-        (tmp_path / "config.json").write_text(json.dumps(config | option))
-        with pytest.raises(ValueError, match=next(iter(option))):
-            read_blocks(tmp_path, TARGET)
 
 
 @pytest.mark.parametrize("words", [0, 20])
@@ -388,7 +387,8 @@ WRONG = {
     ),
     "with another activation": (dict(config={"hidden_act": "gelu"}), "not a plain Llama's"),
     "with a map beyond the vocabulary": (dict(tensors={"d2t": torch.full((len(IDS),), 40)}), "d2t"),
-    "with an option that is not known": (dict(config={"parallel_drafting": True}), "parallel_dr"),
+    "for parallel drafting without a mask": (dict(config={"parallel_drafting": True}), "mask_tok"),
+    "with a window": (dict(config={"layer_types": ["sliding_attention"]}), "a window is not known"),
     "without the norms of its option": (dict(config={"fc_norm": True}), "lacks each.0.weight"),
     "with a weight that is no number": (
         dict(tensors={"fc.weight": torch.full((32, 96), float("nan"))}),
@@ -463,7 +463,9 @@ def test_a_head_without_a_matrix_of_its_own_reads_the_targets(tmp_path):
         ({}, {"d2t": torch.zeros(32)}, "d2t has shape .* dtype torch.float32"),
         ({"eagle_aux_hidden_state_layer_ids": 3}, {}, "layer_ids=3: must be a list"),
         ({"eagle_aux_hidden_state_layer_ids": ["1"]}, {}, "must be a list"),
-        ({"parallel_drafting": True}, {}, "parallel_drafting=true"),
+        ({"parallel_drafting": True, "pard_token": 7}, {}, "lacks mask_hidden"),
+        ({"parallel_drafting": True, "mask_token_id": 48}, {}, "mask_token_id=48"),
+        ({"pard_token": 7}, {"mask_hidden": torch.zeros(1, 1, 64)}, "mask has shape"),
         ({"use_aux_hidden_state": False}, {}, "use_aux_hidden_state=false"),
     ],
 )
@@ -474,13 +476,147 @@ def test_entries_and_tensors_that_do_not_fit_are_named(config, tensors, message,
         read_eagle(tmp_path, TARGET, 3)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [{"use_sliding_window": True, "sliding_window": 8}, {"layer_types": ["sliding_attention"]}],
-)
-def test_a_window_of_a_block_head_is_refused_by_name(entry, tmp_path):
-    head = random_blocks(TARGET, 4, layers=(2, 5), qk_norm=True)
-    export_blocks(tmp_path, head, TARGET, 47, torch.float64)
-    edit(tmp_path, entry)
-    with pytest.raises(ValueError, match="only full attention"):
-        read_blocks(tmp_path, TARGET)
+# P-EAGLE ------------------------------------------------------------------------------------------
+
+
+def p_eagle(folder, target, own_embedding=True, **entries):
+    """Write a P-EAGLE head of three blocks as SpecForge does, and return its tensors."""
+    d, inner, heads = target.hidden_size, 24, 4
+    generator = torch.Generator().manual_seed(2)
+    # float32 numbers in float64: heads are built in float32.
+    random = lambda *shape, mean=0: (mean + 0.3 * torch.randn(shape, generator=generator)).double()
+    tensors = {"fc.weight": random(d, 3 * d), "norm.weight": random(d, mean=1)}
+    tensors |= {"lm_head.weight": random(target.vocab_size, d), "mask_hidden": random(1, 1, 3 * d)}
+    tensors["layers.0.hidden_norm.weight"] = random(d, mean=1)
+    for layer in range(3):
+        width = d if layer else 2 * d
+        for name, shape in {
+            "self_attn.q_proj": (heads * 8, width),
+            "self_attn.k_proj": (16, width),
+            "self_attn.v_proj": (16, width),
+            "self_attn.o_proj": (d, heads * 8),
+            "mlp.gate_proj": (inner, d),
+            "mlp.up_proj": (inner, d),
+            "mlp.down_proj": (d, inner),
+        }.items():
+            tensors[f"layers.{layer}.{name}.weight"] = random(*shape)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"layers.{layer}.{name}.weight"] = random(d, mean=1)
+    if own_embedding:
+        tensors["embed_tokens.weight"] = random(target.vocab_size, d)
+    config = {
+        "architectures": ["PEagleDraftModel"],
+        "model_type": "llama",
+        "vocab_size": target.vocab_size,
+        "hidden_size": d,
+        "intermediate_size": inner,
+        "num_hidden_layers": 3,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 256,
+        "eagle_aux_hidden_state_layer_ids": [0, 1, target.num_layers],
+        "parallel_drafting": True,
+        "mask_token_id": target.vocab_size - 2,
+        **entries,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors")
+    return tensors
+
+
+def p_eagle_rows(target, tensors, text, count, before=False):
+    """Return the probabilities of `count` tokens after a text, by a plain computation."""
+    norm = lambda x, w: x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * w
+    layers = (0, 1, target.num_layers)
+    hidden = target.score(text[:-1], target.new_cache(), hidden_layers=layers).hidden
+    states = torch.cat([hidden[layer][0] for layer in layers], -1)
+    states = torch.cat((states, tensors["mask_hidden"][0].expand(count - 1, -1)))
+    ids = torch.cat((text[1:], torch.full((count - 1,), target.vocab_size - 2)))
+    table = tensors.get("embed_tokens.weight", target.backend.embedding.weight)
+    e, g = table[ids], states @ tensors["fc.weight"].T
+    n = len(ids)
+    angles = torch.arange(n).float()[:, None] * (1 / 10000 ** (torch.arange(4).float() / 4))
+    cos, sin = (f(angles).double().repeat(1, 2)[:, None] for f in (torch.cos, torch.sin))
+    turn = lambda x: x * cos + torch.cat((-x[..., 4:], x[..., :4]), -1) * sin
+    for layer in range(3):
+        w = lambda name, layer=layer: tensors[f"layers.{layer}.{name}.weight"]
+        x = norm(g, w("input_layernorm"))
+        if layer == 0:
+            state = norm(g, w("hidden_norm"))
+            x = torch.cat((norm(e, w("input_layernorm")), state), -1)
+            g = state if before else g
+        q, k, v = ((x @ w(f"self_attn.{p}_proj").T).view(n, -1, 8) for p in "qkv")
+        k, v = (part.repeat_interleave(2, 1) for part in (turn(k), v))
+        scores = torch.einsum("ihd,jhd->hij", turn(q), k) / 8**0.5
+        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
+        mixed = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).flatten(1)
+        g = g + mixed @ w("self_attn.o_proj").T
+        x = norm(g, w("post_attention_layernorm"))
+        gate = torch.nn.functional.silu(x @ w("mlp.gate_proj").T)
+        g = g + (gate * (x @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
+    return (norm(g, tensors["norm.weight"]) @ tensors["lm_head.weight"].T)[-count:].softmax(-1)
+
+
+def p_eagle_differences(target, drafter, tensors, before=False):
+    """Return the largest difference of the rows of every draft."""
+    text, apart = torch.tensor(PROMPT), []
+    for step in generate(target, PROMPT, drafter, 16, 1.0, seed=1).steps:
+        if count := len(step.tree):
+            rows = p_eagle_rows(target, tensors, text, count, before)
+            right = rows.gather(-1, step.tree.tokens[:, None])[:, 0]
+            apart.append(float((torch.tensor(step.q) - right).abs().max()))
+        text = torch.cat((text, torch.tensor(step.tokens)))
+    assert len(apart) > 4
+    return max(apart)
+
+
+@pytest.mark.parametrize("own_embedding", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_p_eagle_head_drafts_what_its_layers_compute(own_embedding, before, tmp_path):
+    tensors = p_eagle(tmp_path, TARGET, own_embedding, norm_before_residual=before)
+    drafter = EagleDrafter.from_pretrained(TARGET, 3, tmp_path, 3)
+    assert p_eagle_differences(TARGET, drafter, tensors, before) < 1e-6  # q is kept in float32
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+    one = generate(TARGET, PROMPT, drafter, 24).stats
+    assert one.draft_passes <= one.target_passes
+
+
+def test_the_comparison_detects_wrong_parts_of_p_eagle(tmp_path):
+    tensors = p_eagle(tmp_path, TARGET)
+    for change in (
+        lambda head: head.mask.zero_(),
+        lambda head: head.more.__delitem__(1),
+        lambda head: setattr(head, "embedding", None),
+        lambda head: setattr(head, "mask_id", 3),
+    ):
+        head = read_eagle(tmp_path, TARGET, 3)
+        change(head)
+        assert p_eagle_differences(TARGET, EagleDrafter(TARGET, head, 3), tensors) > 1e-3
+
+
+def test_a_p_eagle_head_is_lossless_and_drafts_no_tree(tmp_path):
+    target = native(seed=5, vocab_size=3, **TINY)
+    p_eagle(tmp_path, target, own_embedding=False, eagle_aux_hidden_state_layer_ids=[0, 1, 1])
+    drafter = EagleDrafter.from_pretrained(target, 3, tmp_path, 2)
+    for sampling in (Sampling(), Sampling(0.5, top_p=0.8)):
+        law = exact_text_law(target, drafter, sampling, 3)
+        assert distance(law, own_text_law(target, sampling, 3)) < 1e-12
+    assert EagleDrafter.from_pretrained(target, 3, tmp_path).limits().is_chain
+    with pytest.raises(ValueError, match="P-EAGLE head drafts a chain"):
+        EagleDrafter.from_pretrained(target, 3, tmp_path, ConfidenceTree(2, 2, 3))
+
+
+def test_p_eagle_of_speculators_is_read(tmp_path):
+    """It names the kind and stores sizes apart; the mask's token may be called pard_token."""
+    p_eagle(tmp_path, TARGET)
+    one = EagleDrafter.from_pretrained(TARGET, 3, tmp_path, 3)
+    config = json.loads((tmp_path / "config.json").read_text())
+    top = {"eagle_aux_hidden_state_layer_ids": config.pop("eagle_aux_hidden_state_layer_ids")}
+    top |= {"pard_token": config.pop("mask_token_id"), "speculators_model_type": "peagle"}
+    config.pop("parallel_drafting")
+    written = top | {"transformer_layer_config": config}
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    assert same_drafts(EagleDrafter.from_pretrained(TARGET, 3, tmp_path, 3), one)

@@ -8,6 +8,7 @@ from pathlib import Path
 from specdec_lite import checks
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.drafters.eagle.feature_session import FeatureSession
+from specdec_lite.drafters.eagle.parallel_eagle import ParallelEagleHead, ParallelEagleSession
 from specdec_lite.drafters.eagle.published import is_published, read_eagle
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.trees.expansion import ConfidenceTree
@@ -30,7 +31,8 @@ class EagleDrafter(Drafter):
         target: the model that decodes; its embeddings are read.
         head: head trained on this target.
         draft: γ or a policy for it: a chain; a `TokenTree` of ranks: a tree of this shape in every
-            round; a `ConfidenceTree`: a tree that follows the draft's confidence.
+            round; a `ConfidenceTree`: a tree that follows the draft's confidence. A P-EAGLE head
+            drafts chains only, each in one pass.
     """
 
     def __init__(self, target: CausalLM, head: FeatureHead, draft: Draft = 4):
@@ -44,7 +46,12 @@ class EagleDrafter(Drafter):
             )
         if isinstance(draft, TokenTree):
             check_ranks(draft, draft.levels, len(head.ids))
-        self.draft = draft if isinstance(draft, (TokenTree, ConfidenceTree)) else Length.of(draft)
+        is_tree = isinstance(draft, (TokenTree, ConfidenceTree))
+        if is_tree and isinstance(head, ParallelEagleHead):
+            raise ValueError(
+                f"draft={draft!r}: a P-EAGLE head drafts a chain in one pass: give γ, a whole number"
+            )
+        self.draft = draft if is_tree else Length.of(draft)
         self.hidden_layers = head.layers
         self.body = head.body(target)
 
@@ -60,22 +67,25 @@ class EagleDrafter(Drafter):
 
         Args:
             target: the model that decodes.
-            version: 1 (a chain), 2 (the same head, a `ConfidenceTree`) or 3.
+            version: 1 (a chain), 2 (the same head, a `ConfidenceTree`) or 3 (P-EAGLE as well).
             path: file or folder of the head, ours or one as its authors or `speculators` publish
                 it; None for the one shipped for this target.
             draft: as for the class; None for the version's default.
         """
         checks.whole("version", version, 1, 3)
-        name, build = ("eagle3", Eagle3Head) if version == 3 else ("eagle1", Eagle1Head)
+        name, build = ("eagle3", stored_eagle3) if version == 3 else ("eagle1", Eagle1Head)
         if is_published(path):
             head = read_eagle(str(path), target, version)
         else:
             head = load(find_weights(name, target, path), target, build)
-        default = 4 if version == 1 else ConfidenceTree()
+        is_chain = version == 1 or isinstance(head, ParallelEagleHead)
+        default = 4 if is_chain else ConfidenceTree()
         return cls(target, head, default if draft is None else draft)
 
     def start(self, context: Context) -> FeatureSession:
-        return FeatureSession(self.target, self.head, self.body, self.draft, context)
+        is_parallel = isinstance(self.head, ParallelEagleHead)
+        session = ParallelEagleSession if is_parallel else FeatureSession
+        return session(self.target, self.head, self.body, self.draft, context)
 
     def check(self, target: CausalLM, positions: int) -> None:
         checks.own_target(self.target, target)
@@ -90,3 +100,8 @@ class EagleDrafter(Drafter):
 
     def draft_model(self) -> CausalLM:
         return self.body
+
+
+def stored_eagle3(**config) -> Eagle3Head:
+    """Build an untrained EAGLE-3 head, or a P-EAGLE head if the config states its mask."""
+    return ParallelEagleHead(**config) if "mask_id" in config else Eagle3Head(**config)

@@ -104,21 +104,26 @@ class FeatureHead(DraftVocabulary):
         # The whole matrix is shared with the target; a reduced vocabulary needs a copy of its rows.
         return weight if len(self.ids) == len(weight) else weight[self.ids]
 
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The blocks, in order."""
+        return [self.block]
+
     def body(self, target: CausalLM) -> CausalLM:
-        """Return the block as a language model of one layer, which is fed states, not tokens."""
-        width = self.block.qkv.in_features
+        """Return the blocks as a language model, which is fed states, not tokens."""
+        width, blocks = self.block.qkv.in_features, self.blocks
         # Built without memory: every weight is replaced by one of the head's or the target's.
         with torch.device("meta"):
-            model = Transformer(replace(self.shape, hidden_size=width))
+            model = Transformer(replace(self.shape, hidden_size=width, num_layers=len(blocks)))
         model.embedding = target.backend.embedding
-        model.blocks = nn.ModuleList([self.block])
+        model.blocks = nn.ModuleList(blocks)
         model.norm = self.norm  # pyright: ignore[reportAttributeAccessIssue]
         model.head = nn.Linear(*reversed(self.rows(target).shape), bias=False, device="meta")
         model.head.weight = nn.Parameter(self.rows(target), requires_grad=False)
         if is_int4(target.model) and product() is not None:
             round_layers(self.fuse, BITS)
             round_layers(model, BITS)
-            if can_decode(self.block):
+            if all(map(can_decode, blocks)):
                 let_rows_alone(model)
             return CausalLM(model)
         pack(self.fuse)

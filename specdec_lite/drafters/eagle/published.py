@@ -1,11 +1,20 @@
 """Read heads that others have published: config.json and weights, in the formats engines serve.
 
-These are EAGLE-1, EAGLE-3 and DFlash as their authors store them and as `speculators` does, and
-Medusa as its authors store it and as vLLM reads it. Files of tensors are read without running
-pickled code. A head that does not fit the target, or that has a part which is not known
-here, raises ValueError with the name of the part.
+    head              stored by                               read by
+    EAGLE-1, -3, 3.1  its authors, speculators                EagleDrafter, version 1, 2 or 3
+    P-EAGLE           speculators, SpecForge                  EagleDrafter, version 3
+    Medusa            its authors, vLLM                       MedusaDrafter
+    DFlash            its authors, speculators, SpecForge     BlockDiffusionDrafter
+    DSpark            DeepSpec, speculators, SpecForge        BlockDiffusionDrafter
+    DFlash 2          its authors                             BlockDiffusionDrafter
+
+Each has `from_pretrained(target, path=folder)`. Block heads are read in `parallel.published_blocks`.
+Files of tensors are read without running pickled code. A head that does not fit the target, or that
+has a part which is not known here, raises ValueError with the name of the part: an EAGLE head with
+a window, a gated or recurrent correction, Domino's, an attention sink, experts.
 """
 
+import re
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -16,10 +25,10 @@ from torch import Tensor, nn
 
 from specdec_lite.checks import is_whole
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.eagle.parallel_eagle import ParallelEagleHead
 from specdec_lite.drafters.heads.heads import FullHeads, Heads, ReducedHeads
-from specdec_lite.drafters.parallel.block_head import BlockHead
 from specdec_lite.engine.cache import Layer
-from specdec_lite.engine.hf_state import FUSED, from_hf_state
+from specdec_lite.engine.hf_state import FUSED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.checkpoints import read_weights
@@ -31,6 +40,10 @@ AUTHORS_EAGLE = "pytorch_model.bin"
 """Name of the file in which EAGLE's authors store a head."""
 NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 """Options of an EAGLE-3 head; fc_norm and norm_output make it EAGLE-3.1."""
+MASKS = ("mask_token_id", "pard_token", "ptd_token_id")
+"""Entries that name the mask's token of a P-EAGLE head, in the order in which they are read."""
+DEEPER = re.compile(r"layers\.[1-9]\d{0,3}\.")
+"""Beginning of the names of blocks after the first."""
 UNUSED = ("rotary_emb.inv_freq", "t2d")
 """Stored tensors that are computed here."""
 
@@ -43,13 +56,13 @@ def is_published(path: str | Path | None) -> bool:
 def read_eagle(folder: str | Path, target: CausalLM, version: int) -> FeatureHead:
     """Return a published EAGLE head in the target's dtype, on its device."""
     folder = Path(folder)
-    config, tensors = _read(folder)
+    config, tensors = read_folder(folder)
     kind = str(
         config.get("speculators_model_type", "eagle3" if "norm.weight" in tensors else "eagle")
     )
-    if kind != ("eagle3" if version == 3 else "eagle"):
+    if kind not in (("eagle3", "peagle") if version == 3 else ("eagle",)):
         raise ValueError(f"{folder}: holds a head of type {kind}, version={version} was asked for")
-    shape = _shape(folder, config, target)
+    shape = _shape(folder, config, target, is_parallel(config, tensors))
     read = _read_eagle3 if version == 3 else _read_eagle1
     head = read(folder, config, tensors, shape, target)
     return head.to(target.device, target.dtype).requires_grad_(False)
@@ -62,85 +75,27 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
         if (folder / name).is_file():
             heads = _read_authors_medusa(folder, name, target)
             return heads.to(target.device, target.dtype).requires_grad_(False)
-    _, tensors = _read(folder)
+    _, tensors = read_folder(folder)
     # A folder may repeat the target's matrix once per head. Such a copy is dropped; a matrix that
     # was trained further raises, since the class has no place for it.
     for name in [name for name in tensors if name.startswith("lm_heads.")]:
-        _drop_copy(folder, tensors, name, target.backend.head.weight)
+        drop_copy(folder, tensors, name, target.backend.head.weight)
     matrices = []
     while (weight := tensors.pop(f"blocks.{len(matrices)}.layers.0.weight", None)) is not None:
         matrices.append(weight.T)
-    _check_empty(folder, tensors)
+    check_empty(folder, tensors)
     if not matrices:
         raise ValueError(f"{folder}: holds no blocks.0.layers.0.weight: no Medusa heads")
-    _check_sizes(folder, matrices[0].shape[0], target)
+    check_sizes(folder, matrices[0].shape[0], target)
     heads = ReducedHeads(target.hidden_size, len(matrices), target.vocab_size)
     heads.up.data = torch.stack(matrices)
     return heads.to(target.device, target.dtype).requires_grad_(False)
 
 
-def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
-    """Return a published block-diffusion head (DFlash) in the target's dtype, on its device."""
-    folder = Path(folder)
-    config, tensors = _read(folder)
-    own = config.get("dflash_config") or {}
-    if config.get("projector_type", "dflash") != "dflash":
-        raise ValueError(
-            f"{folder}: projector_type={config['projector_type']!r} is an option that is not known"
-            " here"
-        )
-    for option in ("sample_from_anchor", "shift_label", "sliding_window_non_causal"):
-        if config.get(option):
-            raise ValueError(f"{folder}: {option}=true is an option that is not known here")
-    sizes = _layer_config(config)
-    kinds = {*(sizes.get("layer_types") or ())}
-    if sizes.get("use_sliding_window") or kinds - {"full_attention"}:
-        raise ValueError(
-            f"{folder}: layer_types={sorted(kinds)}, use_sliding_window="
-            f"{sizes.get('use_sliding_window')}: only full attention is known here, and a layer with"
-            " a window would draft from text that it was not trained to read"
-        )
-    shape = config_in(
-        folder / "config.json", sizes | {"model_type": "qwen3", "tie_word_embeddings": True}
-    )
-    if shape is None or "block_size" not in config:
-        raise ValueError(f"{folder}: its config.json is not that of a DFlash head of this kind")
-    _check_sizes(folder, shape.hidden_size, target)
-    if "target_layer_ids" in own:
-        # The authors count blocks from 0, and name a block's output; ours is "after block b".
-        layers = [layer + 1 for layer in own["target_layer_ids"]]
-    else:
-        layers = config.get("aux_hidden_state_layer_ids") or []
-    mask_id = own.get("mask_token_id", config.get("mask_token_id"))
-    ids, _ = _vocabulary(folder, tensors, target)
-    words = 0 if ids is None else len(ids)
-    rows = target.backend.head.weight if ids is None else target.backend.head.weight[ids]
-    _drop_copy(folder, tensors, "lm_head.weight", rows)
-    _drop_copy(folder, tensors, "embed_tokens.weight", target.backend.embedding.weight)
-    state = {f"model.{name}": weight for name, weight in tensors.items()}
-    # The only row of an embedding that the head has of its own is that of the mask.
-    state["model.embed_tokens.weight"] = _mask(folder, mask_id, target)[None]
-    ours = {"fuse.weight": state.pop("model.fc.weight", None)}
-    ours["inputs.weight"] = state.pop("model.hidden_norm.weight", None)
-    try:
-        ours |= from_hf_state(state, shape)
-    except KeyError as error:
-        raise ValueError(f"{folder}: lacks {error}") from None
-    _check_empty(folder, state)
-    ours.pop("head.weight")
-    fields = {name: getattr(shape, name) for name in TransformerConfig.__dataclass_fields__}
-    head = BlockHead(layers, config["block_size"], target.vocab_size, 0, words, **fields)
-    if head.words is not None and ids is not None:
-        ours["words.ids"] = ids
-    _load(folder, head, ours)
-    target.check_layers(head.layers)
-    return head.to(target.device, target.dtype).requires_grad_(False)
-
-
 # Parts --------------------------------------------------------------------------------------------
 
 
-def _read(folder: Path) -> tuple[dict, dict[str, Tensor]]:
+def read_folder(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     """Return config.json and the tensors, without the prefix "model." and what is computed."""
     config, tensors = read_config(folder), _read_all(folder)
     names = {name: name.removeprefix("model.") for name in tensors}
@@ -156,25 +111,37 @@ def _read_all(folder: Path) -> dict[str, Tensor]:
     return read_weights(folder)
 
 
-def _layer_config(config: dict) -> dict:
+def layer_config(config: dict) -> dict:
     """Return the entries that state the sizes of a layer; `speculators` stores them apart."""
     nested = config.get("transformer_layer_config")
     return nested if isinstance(nested, dict) else config
 
 
-def _shape(folder: Path, config: dict, target: CausalLM) -> TransformerConfig:
-    """Return the sizes of a head's block, after checking that it fits the target."""
-    sizes = {"vocab_size": target.vocab_size} | _layer_config(config)
+def is_parallel(config: dict, tensors: dict) -> bool:
+    """Return whether an EAGLE-3 head drafts all tokens in one pass (P-EAGLE)."""
+    is_named = config.get("speculators_model_type") == "peagle"
+    return is_named or bool(config.get("parallel_drafting")) or "mask_hidden" in tensors
+
+
+def _shape(folder: Path, config: dict, target: CausalLM, is_deep: bool) -> TransformerConfig:
+    """Return the sizes of a head's blocks, after checking that they fit the target."""
+    sizes = {"vocab_size": target.vocab_size} | layer_config(config)
+    types = {*map(str, sizes.get("layer_types") or ())} - {"full_attention"}
+    if types or sizes.get("use_sliding_window"):
+        raise ValueError(
+            f"{folder}: layer_types={sizes.get('layer_types')}, use_sliding_window="
+            f"{sizes.get('use_sliding_window')}: an EAGLE head with a window is not known here"
+        )
     shape = config_in(folder / "config.json", sizes | {"model_type": "llama"})
     if shape is None:
         raise ValueError(f"{folder}: its config.json states a layer that is not a plain Llama's")
-    if sizes.get("num_hidden_layers", 1) != 1:
-        raise ValueError(f"{folder}: has {sizes['num_hidden_layers']} layers: must have one")
-    _check_sizes(folder, config.get("target_hidden_size") or shape.hidden_size, target)
+    if shape.num_layers != 1 and not is_deep:
+        raise ValueError(f"{folder}: has {shape.num_layers} layers: must have one")
+    check_sizes(folder, config.get("target_hidden_size") or shape.hidden_size, target)
     return shape
 
 
-def _check_sizes(folder: Path, size: int, target: CausalLM) -> None:
+def check_sizes(folder: Path, size: int, target: CausalLM) -> None:
     """Raise ValueError if a head reads states of another size than the target's."""
     if size != target.hidden_size:
         raise ValueError(
@@ -199,8 +166,8 @@ def _read_authors_medusa(folder: Path, name: str, target: CausalLM) -> FullHeads
     if missing := [key for group in keys.values() for key in group if key not in tensors]:
         raise ValueError(f"{folder}: {name} lacks {missing[0]}")
     known = {f"{i}.{theirs}" for i in range(stored) for theirs in parts.values()}
-    _check_empty(folder, {key: 0 for key in tensors.keys() - known})
-    _check_sizes(folder, tensors["0.0.linear.bias"].numel(), target)
+    check_empty(folder, {key: 0 for key in tensors.keys() - known})
+    check_sizes(folder, tensors["0.0.linear.bias"].numel(), target)
     for ours, group in keys.items():
         own = heads.get_parameter(ours)
         for key in group:
@@ -240,14 +207,14 @@ def _read_eagle1(
     for name, weight in tensors.items():
         new = name.replace("transformer.", "layers.0.", 1).replace("fusion_fc.", "fc.", 1)
         renamed[new] = weight
-    _drop_copy(folder, renamed, "lm_head.weight", target.backend.head.weight)
-    _drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
+    drop_copy(folder, renamed, "lm_head.weight", target.backend.head.weight)
+    drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
     head = Eagle1Head.for_target(target, **_fields(shape))
     # Published heads have a bias or none; those that are trained here have none.
     if "fc.bias" in renamed:
         head.fuse = nn.Linear(2 * head.size, head.size)
     names = {"fc.weight": "fuse.weight", "fc.bias": "fuse.bias"}
-    _load(folder, head, _ours(renamed, names) | {"ids": head.ids})
+    load_state(folder, head, _ours(renamed, names) | {"ids": head.ids})
     return head
 
 
@@ -255,14 +222,17 @@ def _read_eagle3(
     folder: Path, config: dict, tensors: dict, shape: TransformerConfig, target: CausalLM
 ) -> FeatureHead:
     """Return an EAGLE-3 head; its layer is called "midlayer" or "layers.0"."""
-    if config.get("parallel_drafting"):
-        raise ValueError(f"{folder}: parallel_drafting=true is an option that is not known here")
     if config.get("use_aux_hidden_state") is False:
         raise ValueError(f"{folder}: use_aux_hidden_state=false: such a head is not known here")
     renamed = {name.replace("midlayer.", "layers.0.", 1): w for name, w in tensors.items()}
-    _drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
+    own = target.backend.embedding.weight
+    kind, parallel = Eagle3Head, {}
+    if is_parallel(config, tensors):
+        kind, parallel = ParallelEagleHead, _parallel_parts(folder, config, renamed, shape, own)
+    if not parallel.get("embeddings"):
+        drop_copy(folder, renamed, "embed_tokens.weight", own)
     rows = renamed.get("lm_head.weight")
-    ids, order = _vocabulary(folder, renamed, target, None if rows is None else len(rows))
+    ids, order = read_vocabulary(folder, renamed, target, None if rows is None else len(rows))
     if rows is None:  # a head without its own matrix reads the target's
         weight = target.backend.head.weight.detach().cpu()
         renamed["lm_head.weight"] = weight if ids is None else weight[ids]
@@ -272,7 +242,9 @@ def _read_eagle3(
     nested = config.get("eagle_config") or {}
     options = {name: bool(config.get(name) or nested.get(name)) for name in NORMS}
     before = options["norm_before_residual"]
-    head = Eagle3Head.for_target(target, ids, layers, **options, **_fields(shape))
+    head = kind.for_target(target, ids, layers, **options, **parallel, **_fields(shape))
+    if "mask_hidden" in renamed:
+        renamed["mask_hidden"] = renamed["mask_hidden"].flatten()
     names = {f"fc_norm.{i}.weight": f"each.{i}.weight" for i in range(len(head.layers))} | {
         "input_norm.weight": "together.weight",
         "fc.weight": "fuse.weight",
@@ -280,9 +252,27 @@ def _read_eagle3(
         "lm_head.weight": "head.weight",
         "layers.0.input_layernorm.weight": "block.norm1.embedded.weight",
         "layers.0.hidden_norm.weight": "before.weight" if before else "block.norm1.state.weight",
+        "mask_hidden": "mask",
+        "embed_tokens.weight": "embedding.weight",
     }
-    _load(folder, head, _ours(renamed, names) | {"ids": head.ids})
+    load_state(folder, head, _ours(renamed, names) | {"ids": head.ids})
     return head
+
+
+def _parallel_parts(
+    folder: Path, config: dict, tensors: dict, shape: TransformerConfig, own: Tensor
+) -> dict:
+    """Return the arguments of a P-EAGLE head, whose embedding may be trained further."""
+    ids = [config[name] for name in MASKS if config.get(name) is not None]
+    if not ids or not is_whole(ids[0]) or not 0 <= ids[0] < len(own):
+        raise ValueError(
+            f"{folder}: mask_token_id={ids[0] if ids else None!r}: must be a token of the target"
+        )
+    if "mask_hidden" not in tensors:
+        raise ValueError(f"{folder}: lacks mask_hidden, the state of a mask (P-EAGLE)")
+    stored = tensors.get("embed_tokens.weight")
+    is_same = stored is None or is_copy(stored, own)
+    return {"depth": shape.num_layers, "mask_id": ids[0], "embeddings": 0 if is_same else len(own)}
 
 
 def _depths(folder: Path, config: dict, target: CausalLM) -> tuple[Layer, ...] | None:
@@ -305,7 +295,7 @@ def _fields(shape: TransformerConfig) -> dict:
     return {name: getattr(shape, name) for name in names if name not in left_out}
 
 
-def _vocabulary(
+def read_vocabulary(
     folder: Path, tensors: dict, target: CausalLM, rows: int | None = None
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the tokens of a draft vocabulary in ascending order, and the order of its rows.
@@ -336,34 +326,34 @@ def _vocabulary(
     return ids, order
 
 
-def _drop_copy(folder: Path, tensors: dict, name: str, own: Tensor) -> None:
+def drop_copy(folder: Path, tensors: dict, name: str, own: Tensor) -> None:
     """Remove a tensor that is a copy of the target's own; raise ValueError if it differs."""
     copy = tensors.pop(name, None)
     if copy is None:
         return
-    own = own.detach().to("cpu", torch.float32)
-    # Within 1 %: heads store copies in another dtype than the target's.
-    if copy.shape != own.shape or (copy.float() - own).abs().max() > 0.01 * own.abs().max():
+    if not is_copy(copy, own):
         raise ValueError(
             f"{folder}: its {name} {tuple(copy.shape)} is not the target's {tuple(own.shape)}:"
             " the head belongs to another model, or has a part of its own that is not known here"
         )
 
 
-def _mask(folder: Path, mask_id: int | None, target: CausalLM) -> Tensor:
-    """Return the embedding [d] of a position to fill."""
-    file = folder / "mask_embedding.pt"
-    if file.is_file():
-        return torch.load(file, map_location="cpu", weights_only=True)["embedding"]
-    if mask_id is None or not 0 <= mask_id < len(target.backend.embedding.weight):
-        raise ValueError(f"{folder}: mask_token_id={mask_id}: must be a token of the target")
-    return target.embed(torch.tensor(mask_id)).detach().cpu()
+def is_copy(stored: Tensor, own: Tensor) -> bool:
+    """Return whether a stored matrix is the target's, in whatever dtype."""
+    own = own.detach().to("cpu", torch.float32)
+    # Within 1 %: heads store copies in another dtype than the target's.
+    return stored.shape == own.shape and bool(
+        (stored.float() - own).abs().max() <= 0.01 * own.abs().max()
+    )
 
 
 def _ours(tensors: dict, names: dict[str, str]) -> dict[str, Tensor]:
     """Return tensors under our names, with the matrices of the layer fused."""
+    stored = {int(name.split(".")[1]) for name in tensors if DEEPER.match(name)}
+    blocks = {0: "block"} | {layer: f"more.{layer - 1}" for layer in sorted(stored)}
     fused = {
-        f"layers.0.{part}.weight": f"block.{ours}.weight"
+        f"layers.{layer}.{part}.weight": f"{block}.{ours}.weight"
+        for layer, block in blocks.items()
         for ours, parts in FUSED.items()
         for part in parts
     }
@@ -376,12 +366,12 @@ def _ours(tensors: dict, names: dict[str, str]) -> dict[str, Tensor]:
     return unknown | {name: torch.cat(parts) for name, parts in grouped.items()}
 
 
-def _load(folder: Path, head: nn.Module, state: dict) -> None:
+def load_state(folder: Path, head: nn.Module, state: dict) -> None:
     """Load a state dict; raise ValueError that names what is missing, unknown or of another size."""
     own = head.state_dict()
     present = {name: weight for name, weight in state.items() if weight is not None}
     missing = sorted(own.keys() - present.keys())
-    _check_empty(folder, {name: 0 for name in present.keys() - own.keys()})
+    check_empty(folder, {name: 0 for name in present.keys() - own.keys()})
     if missing:
         others = f" and {len(missing) - 1} more weights" if len(missing) > 1 else ""
         raise ValueError(f"{folder}: lacks {missing[0]}{others} (named as in this library)")
@@ -396,7 +386,7 @@ def _load(folder: Path, head: nn.Module, state: dict) -> None:
     head.load_state_dict(present)
 
 
-def _check_empty(folder: Path, tensors: dict) -> None:
+def check_empty(folder: Path, tensors: dict) -> None:
     """Raise ValueError if weights remain that no part of the head reads."""
     if tensors:
         first = sorted(tensors)[0]

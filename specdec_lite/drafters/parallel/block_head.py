@@ -3,7 +3,7 @@
 Shapes: B texts, n tokens, a draft blocks per text, s positions per block, d hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import cast
 
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from specdec_lite.drafters.eagle.feature_head import FIXED, shape_for
 from specdec_lite.drafters.heads.vocabulary import DraftVocabulary
-from specdec_lite.drafters.parallel.parallel import Correction
-from specdec_lite.engine.cache import Layer, aligned
+from specdec_lite.drafters.parallel.block_parts import BlockParts, ConvolvedBlock
+from specdec_lite.drafters.parallel.parallel import Correction, Selector
+from specdec_lite.engine.cache import Layer, additive, aligned
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import (
     Block,
@@ -42,6 +43,7 @@ class BlockHead(Transformer):
         target_vocabulary: the target's V.
         rank: rank of the correction; 0 for no correction.
         words: size of the draft vocabulary; 0 for all tokens.
+        parts: fields of `BlockParts`.
         shape: fields of a `TransformerConfig`.
     """
 
@@ -52,6 +54,7 @@ class BlockHead(Transformer):
         target_vocabulary: int,
         rank: int = 0,
         words: int = 0,
+        parts: Mapping | None = None,
         **shape,
     ):
         fixed = {name: value for name, value in FIXED.items() if name not in FREE}
@@ -63,10 +66,35 @@ class BlockHead(Transformer):
         self.fuse = nn.Linear(len(self.layers) * width, width, bias=False)
         self.inputs = Norm(width, self.config.norm_eps)
         self.words = DraftVocabulary(words) if words else None
-        tokens = words or target_vocabulary
-        self.correction = Correction(tokens, rank, others=bool(words)) if rank else None
+        self.parts = BlockParts(**(parts or {}))
         self.own = {"size": size, "target_vocabulary": target_vocabulary, "rank": rank}
         self.own |= {"words": words} if words else {}
+        self.own |= {"parts": self.parts.stated} if self.parts.stated else {}
+        if self.parts.taps:
+            blocks = (ConvolvedBlock(self.config, self.parts, size) for _ in self.blocks)
+            self.blocks = nn.ModuleList(blocks)
+        self.correction = self.new_correction(rank) if rank else None
+        self.confidence: nn.Linear | None = None
+        if self.parts.confidence:
+            inputs = width + (rank if self.parts.confidence == "state and token" else 0)
+            self.confidence = nn.Linear(inputs, 1)
+            nn.init.zeros_(self.confidence.bias)
+
+    def new_correction(self, rank: int) -> Correction:
+        """Return an untrained correction, or a selector if the parts name its candidates."""
+        words, inputs = self.own.get("words", 0), 0
+        if self.parts.all_tokens:
+            inputs = self.own["target_vocabulary"]
+        tokens, others = words or self.own["target_vocabulary"], bool(words) and not inputs
+        if not self.parts.candidates:
+            return Correction(tokens, rank, others, inputs)
+        width = self.config.hidden_size
+        return Selector(tokens, rank, others, inputs, self.parts.candidates, width)
+
+    @property
+    def most(self) -> int:
+        """The number of tokens that a block predicts."""
+        return self.size if self.parts.from_anchor else self.size - 1
 
     @classmethod
     def for_target(
@@ -76,6 +104,7 @@ class BlockHead(Transformer):
         rank: int = 0,
         words: int = 0,
         layers: Sequence[Layer] | None = None,
+        parts: Mapping | None = None,
         **shape,
     ) -> "BlockHead":
         """Build an untrained head of two layers for a target, in float32."""
@@ -83,7 +112,7 @@ class BlockHead(Transformer):
         most = {"num_layers": 2, "max_positions": usual.max_positions + size}
         sizes = asdict(replace(usual, **most | shape))
         layers = cls.default_layers(target.num_layers) if layers is None else layers
-        return cls(layers, size, target.vocab_size, rank, words, **sizes)
+        return cls(layers, size, target.vocab_size, rank, words, parts, **sizes)
 
     @staticmethod
     def default_layers(num_layers: int) -> tuple[Layer, ...]:
@@ -124,18 +153,36 @@ class BlockHead(Transformer):
         cos: Tensor,
         sin: Tensor,
         start: int,
-        bias: Tensor | None = None,
+        mask: Tensor | None = None,
+        distance: Tensor | None = None,
     ) -> Tensor:
-        """Return the states [B, a, s − 1, d] that enter the vocabulary projection.
+        """Return the states [B, a, most, d] that enter the vocabulary projection.
 
-        Shapes: anchors [B, a, d], cos [a·s, h], sin [a·s, h], bias [a·s, start + a·s].
+        The mask says which keys are an anchor's text or block, and the distance how far before
+        the query they are. Both may be left out for one block after the whole text.
+
+        Shapes: anchors [B, a, d], cos [a·s, h], sin [a·s, h], mask and distance [a·s, start + a·s].
         """
         masks = self.embedding.weight.expand(*anchors.shape[:2], self.size - 1, -1)
         x = torch.cat((anchors[:, :, None].to(masks.dtype), masks), 2).flatten(1, 2)
-        if bias is None:
-            bias = aligned((x.shape[1], start + x.shape[1]), x.dtype, x.device).zero_()
-        for module, stored in zip(self.blocks, past):
+        for module, stored, bias in zip(self.blocks, past, self.biases(x, start, mask, distance)):
             block = cast(Block, module)
             x = x + block.attention(x, cos, sin, bias, stored, start)
             x = x + block.mlp(x)
-        return self.norm(x).unflatten(1, (-1, self.size))[:, :, 1:]
+        return self.norm(x).unflatten(1, (-1, self.size))[:, :, self.size - self.most :]
+
+    def biases(
+        self, x: Tensor, start: int, mask: Tensor | None, distance: Tensor | None
+    ) -> list[Tensor]:
+        """Return every layer's mask [n, start + n], for attention to text and block."""
+        shape = (x.shape[1], start + x.shape[1])
+        whole = aligned(shape, x.dtype, x.device).zero_() if mask is None else mask
+        if not (self.parts.windows or self.parts.causal):
+            return [whole] * len(self.blocks)
+        if distance is None:
+            keys = torch.arange(shape[1], device=x.device)
+            distance = keys[start:, None] - keys
+        hidden = [self.parts.hidden(layer, distance) for layer in range(len(self.blocks))]
+        if mask is not None:
+            return [mask if part is None else mask & ~part for part in hidden]
+        return [whole if part is None else additive(~part, x.dtype) for part in hidden]

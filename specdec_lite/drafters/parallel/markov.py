@@ -1,6 +1,7 @@
 """Extra heads on the target, with each row corrected by the token before it.
 
-Source: Cheng et al. 2026 (DSpark), the Markov head; here on heads such as Medusa's.
+Source: Cheng et al. 2026 (DSpark), the Markov head, and DFlash 2's selector of pairs
+(vllm-project/vllm#52816); here on heads such as Medusa's.
 """
 
 from pathlib import Path
@@ -10,7 +11,12 @@ from torch import Tensor
 from specdec_lite.checks import whole
 from specdec_lite.drafters.heads.heads import Heads, check_heads, check_target, stored_heads
 from specdec_lite.drafters.heads.vocabulary import output_head
-from specdec_lite.drafters.parallel.parallel import Correction, ParallelSession, check_correction
+from specdec_lite.drafters.parallel.parallel import (
+    Correction,
+    ParallelSession,
+    check_correction,
+    stored_correction,
+)
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.speculation import Context, Drafter, Limits
@@ -22,7 +28,8 @@ class MarkovDrafter(Drafter):
     Args:
         target: the model that decodes; its state "final" and vocabulary projection are used.
         heads: Medusa or blockwise heads.
-        correction: correction trained for these heads.
+        correction: correction trained for these heads; a `Selector` leaves the k likeliest tokens
+            of each row and walks one path through them.
         gamma: draft length, 1 … number of heads; None: the number of heads.
     """
 
@@ -50,7 +57,7 @@ class MarkovDrafter(Drafter):
             path: file or folder of the correction; None for the one shipped for this target.
             gamma: as for the class.
         """
-        correction = load(find_weights("markov", target, path), target, Correction)
+        correction = load(find_weights("markov", target, path), target, stored_correction)
         heads = load(find_weights("medusa", target), target, stored_heads)
         return cls(target, heads, correction, gamma)
 
@@ -75,4 +82,5 @@ class MarkovSession(ParallelSession):
 
     def rows(self, context: Context, count: int) -> Tensor:
         hidden = context.scores.hidden["final"][0, -1]  # pyright: ignore[reportOptionalMemberAccess]
-        return self.drafter.output_head.head(self.drafter.heads(hidden, slice(count)))
+        self.states = self.drafter.heads(hidden, slice(count))
+        return self.drafter.output_head.head(self.states)
