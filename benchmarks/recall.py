@@ -1,6 +1,6 @@
 """Measure how often a draft has the target's token among its k likeliest, at every depth.
 
-    python -m benchmarks run draft-recall      # a quarter of an hour
+    python -m benchmarks run draft-recall      # ten minutes
 
 A head that ranks the right token second knows it and picks the wrong one. The texts are the
 target's own greedy continuations, so the right token is the text's next token. Sequential drafts
@@ -204,7 +204,7 @@ class DraftRecall(Experiment):
 
     name = "draft-recall"
     what = "how often the target's token is among a draft's k likeliest, by depth"
-    time = "a quarter of an hour, not timed"
+    time = "ten minutes, not timed"
     quick = "--texts 2 --new-tokens 16 --steps 3 --models pair".split()
     unrelated = ("cache", "models")
     timed = False
