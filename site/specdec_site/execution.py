@@ -7,9 +7,11 @@ status is 1. The time allowed is CPU time of the chapter's own processes, so a b
 longer but stops no chapter.
 """
 
+import math
 import os
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from sphinx.util import logging
 import specdec_lite  # noqa: F401  (bounds the spin of OpenMP's threads, also in the kernels)
 
 from .chapter_inputs import Inputs
+from .kernels import Client
 
 LOGGER = logging.getLogger(__name__)
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -39,6 +42,8 @@ IDLE = 300.0
 ONLY = "SPECDEC_CHAPTERS"
 """The variable with which `make test` names the chapters to execute; all if it is unset."""
 FAILED = "This chapter did not finish when this copy of the book was built, so results are missing:"
+LONGEST = ("15_when_to_stop", "17b_verify_what_survives", "14_lookahead", "09_self_drafts")
+"""Chapters that begin a first build; later builds know how long each chapter took."""
 STORED = 100
 """Results to keep; older ones, of chapters whose code changed since, are deleted."""
 
@@ -132,7 +137,7 @@ def execute(path: Path, limit: float, stop: threading.Event) -> Run:
         failure = f"{path.name} is not a notebook: {' '.join(str(error).split())[:100]}"
         return Run(nbformat.v4.new_notebook(cells=[title]), time.time(), 0.0, failure)
     cells: list[int] = []
-    client = NotebookClient(
+    client = Client(
         notebook,
         resources={"metadata": {"path": str(path.parent)}},
         on_cell_execute=lambda cell, cell_index: cells.append(cell_index),
@@ -206,8 +211,15 @@ class Execution:
         self.runs = {name: run for name, run in stored if run}
         only = os.environ.get(ONLY, "").split() or [Path(name).name for name in chapters]
         missing = {name for name in chapters if Path(name).name in only} - self.runs.keys()
-        self.execute_all(sorted(missing))
+        self.execute_all(self.longest_first(missing))
         return [name for name, run in self.runs.items() if name in missing or self.newer(name, run)]
+
+    def longest_first(self, chapters: Iterable[str]) -> list[str]:
+        """Return chapters by their last duration, so that no long one runs alone at the end."""
+        seconds = {f"{name}.ipynb": math.inf for name in LONGEST}
+        for record in self.cache.list_cache_records():
+            seconds[Path(record.uri).name] = record.data["seconds"]
+        return sorted(chapters, key=lambda name: (-seconds.get(self.path(name).name, 0), name))
 
     def newer(self, chapter: str, run: Run) -> bool:
         """Return whether a result is newer than what Sphinx has read of the chapter."""

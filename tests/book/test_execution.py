@@ -6,11 +6,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from specdec_site import execution
+from specdec_site import execution, kernels
 
 SITE = Path(execution.__file__).resolve().parents[1]
 CONF = """
@@ -127,14 +128,44 @@ def test_only_the_named_chapters_are_executed_in_a_strict_build(toy: Path):
     assert "sum 23" in article(toy, "good").text and not article(toy, "slow").select(".output")
 
 
-def test_a_chapter_that_waits_forever_is_stopped(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(execution, "IDLE", 3)
-    path = write(tmp_path, "waits", "import time; time.sleep(1000)")
+def test_the_longest_chapters_of_the_last_build_begin():
+    times = {"long": 40.0, "short": 9.0, execution.LONGEST[0]: 2.0}
+    records = [
+        SimpleNamespace(uri=f"/book/{name}.ipynb", data={"seconds": seconds})
+        for name, seconds in times.items()
+    ]
+    work = SimpleNamespace(
+        path=lambda name: Path(f"{name}.ipynb"),
+        cache=SimpleNamespace(list_cache_records=lambda: records),
+    )
+    chapters = ["new", "short", *execution.LONGEST[:2], "long"]
+    order = execution.Execution.longest_first(work, chapters)
+    assert order == [execution.LONGEST[1], "long", "short", execution.LONGEST[0], "new"]
+
+
+def test_the_chapters_that_begin_a_first_build_exist():
+    assert all((SITE.parent / "notebooks" / f"{name}.ipynb").exists() for name in execution.LONGEST)
+
+
+@pytest.fixture
+def plain_kernels(monkeypatch):
+    """Start kernels by their command, which imports less than the server of forked kernels."""
+    monkeypatch.setattr(kernels, "CAN_FORK", False)
+
+
+def test_a_chapter_that_waits_forever_is_stopped(tmp_path: Path, monkeypatch, plain_kernels):
+    def wait_less_once_it_waits():
+        while not (tmp_path / "began").exists():
+            time.sleep(0.1)
+        monkeypatch.setattr(execution, "IDLE", 1)
+
+    threading.Thread(target=wait_less_once_it_waits, daemon=True).start()
+    path = write(tmp_path, "waits", "import time; open('began', 'w'); time.sleep(1000)")
     run = execution.execute(path, 600, threading.Event())
     assert "without computing" in run.failure and "code cell 1" in run.failure
 
 
-def test_an_interruption_ends_the_kernel(tmp_path: Path):
+def test_an_interruption_ends_the_kernel(tmp_path: Path, plain_kernels):
     stop = threading.Event()
     threading.Timer(2, stop.set).start()
     run = execution.execute(write(tmp_path, "waits", "import time; time.sleep(1000)"), 600, stop)

@@ -1,0 +1,107 @@
+"""Kernels that begin with the common modules imported, which takes five seconds of a chapter's time.
+
+On Linux the standard library's fork server imports them once and forks a kernel for each chapter.
+Elsewhere forking a process that has loaded torch is not safe, and kernels start as usual.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from jupyter_client.connect import KernelConnectionInfo
+from jupyter_client.provisioning import LocalProvisioner
+from nbclient import NotebookClient
+
+IMPORTED = (
+    "ipykernel.kernelapp",
+    "jupyter_book.cli.main",  # a forked process imports the program of its parent
+    "plotly.graph_objects",
+    "specdec_site.kernels",
+    "specdec_book.exercises",
+    "specdec_book.viz",
+    "specdec_lite.drafters",
+    "specdec_lite.loading.pairs",
+    "torch",
+    "transformers.tokenization_utils_tokenizers",
+)
+CAN_FORK = sys.platform == "linux"
+
+
+def process(target: Callable, *arguments) -> BaseProcess:
+    """Start a function in a process of its own, which on Linux begins with the imported modules."""
+    context = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
+    if CAN_FORK:
+        context.set_forkserver_preload([*IMPORTED])
+    started = context.Process(target=target, args=arguments)
+    started.start()
+    return started
+
+
+def serve(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+    """Be a kernel, until it is shut down or the build has ended."""
+    os.setsid()  # the terminal's interrupt is for the build, which stops its kernels
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["ipykernel_launcher", *arguments]
+    from ipykernel.kernelapp import launch_new_instance
+
+    launch_new_instance(argv=arguments, parent_handle=os.getppid())  # it ends with its server
+
+
+class Forked:
+    """A forked process, with what jupyter_client uses of `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, process: BaseProcess):
+        self.process, self.pid = process, process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit status; None while the process runs."""
+        return self.process.exitcode
+
+    def wait(self) -> int | None:
+        """Wait for the end, and return the exit status."""
+        self.process.join()
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process."""
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkedKernel(LocalProvisioner):
+    """How jupyter_client starts a kernel: by a fork instead of a command."""
+
+    async def launch_kernel(self, cmd: list[str], **options) -> KernelConnectionInfo:
+        """Fork a kernel; of the command it takes the arguments that follow the module's name."""
+        self.cwd = options.get("cwd") or Path.cwd()
+        arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
+        environment = options.get("env") or dict(os.environ)
+        self.process = Forked(process(serve, arguments, str(self.cwd), environment))
+        self.pid = self.process.pid
+        return self.connection_info
+
+
+class Client(NotebookClient):
+    """Executes a notebook in a forked kernel, where that is possible."""
+
+    def create_kernel_manager(self):
+        """Return the kernel's manager."""
+        manager = super().create_kernel_manager()
+        if CAN_FORK:
+            manager.provisioner = ForkedKernel(kernel_spec=manager.kernel_spec, parent=manager)
+        return manager
