@@ -8,14 +8,16 @@ is wrapped in a classic script here; JupyterLab and Colab run the module itself.
 import json
 import re
 import shutil
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 from specdec_book.viz import interactive, theme
 
-from . import licenses, live
+from . import kernels, licenses, live
 
 FONT = "@fontsource-variable/source-sans-3"
 VENDORED = {
@@ -63,13 +65,26 @@ def write_interactives(static: Path) -> None:
         shutil.copy2(sheet, target / sheet.name)
 
 
+MAKING: list[BaseProcess] = []
+"""The process that makes the live page's files while pages are read and written."""
+
+
+def begin(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Begin to make the live page's files, unless they are stored."""
+    root = Path(app.srcdir)
+    if app.builder.format == "html" and not live.store(root).exists():
+        MAKING.append(kernels.process(live.stored, root))
+
+
 def publish(app: Sphinx, error: Exception | None) -> None:
     """Write all scripts and style sheets of a finished book."""
     if error is None and app.builder.format == "html":
         static = Path(app.outdir) / "_static"
         copy_vendored(Path(app.srcdir) / "node_modules", static)
         write_interactives(static)
-        live.write(static, Path(app.srcdir) / "node_modules")
+        for process in MAKING:
+            process.join()  # if it failed, the next line says why
+        live.publish(static, Path(app.srcdir))
         licenses.write(static)
 
 
@@ -87,4 +102,5 @@ def register(app: Sphinx) -> None:
     app.add_js_file("reading.js", loading_method="defer")
     app.add_js_file("terms.js", loading_method="defer")
     app.add_js_file("tokens.js", loading_method="defer")
+    app.connect("env-before-read-docs", begin)
     app.connect("build-finished", publish)

@@ -133,5 +133,9 @@ class Inputs:
         Args:
             chapter: file of the notebook.
         """
-        modules = self.library.needed(code_cells(chapter))
+        return self.of_code(code_cells(chapter))
+
+    def of_code(self, sources: Iterable[str]) -> str:
+        """Return a digest of everything that some Python sources read, without the sources."""
+        modules = self.library.needed(sources)
         return hashlib.sha256("\n".join([*self.common, *self.lines(modules)]).encode()).hexdigest()

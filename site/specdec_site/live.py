@@ -8,9 +8,12 @@ scripts.
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -28,6 +31,7 @@ from specdec_lite.loading.pairs import SHIPPED, load_model
 from specdec_lite.texts.corpus import evaluation_prompts
 
 from . import live_smollm2
+from .chapter_inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -285,11 +289,50 @@ def bundle(names: tuple[str, ...]) -> str:
     return "\n".join(parts)
 
 
+def inputs(root: Path) -> str:
+    """Return a digest of everything that the live page's files are made from."""
+    code = [Path(module.__file__) for module in (live_smollm2, sys.modules[__name__])]
+    files = [*SOURCE.iterdir(), *code, interactive.STATIC / "kit.js", root / "package-lock.json"]
+    with suppress(ConnectionError, ValueError, OSError):  # then the page has no SmolLM2
+        files.append(live_smollm2.smollm2_folder() / live_smollm2.GGUF)
+    digest = hashlib.sha256(Inputs(root).of_code(file.read_text("utf-8") for file in code).encode())
+    for file in sorted(files):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def store(root: Path) -> Path:
+    """Return where the live page's files are stored, once they are made from the present inputs."""
+    return root / "_build" / ".live" / inputs(root)
+
+
+def stored(root: Path) -> Path:
+    """Return a folder with the live page's files, which are made again if their inputs changed.
+
+    All builds and tests share it, as builds share the chapters' results.
+    """
+    folder = store(root)
+    if not folder.exists():
+        for older in folder.parent.glob("[0-9a-f]*"):
+            shutil.rmtree(older)
+        unfinished = folder.parent / f"unfinished-{os.getpid()}"
+        write(unfinished, root / "node_modules")
+        with suppress(OSError):  # another process was quicker
+            unfinished.rename(folder)
+    return folder
+
+
+def publish(static: Path, root: Path) -> None:
+    """Put the live page's files into a book."""
+    shutil.rmtree(static / "live", ignore_errors=True)  # an earlier build may have left more pieces
+    shutil.copytree(stored(root), static, dirs_exist_ok=True)
+
+
 def write(static: Path, node_modules: Path) -> None:
-    """Write what the live page loads to _static/live, and its interface to _static/interactives."""
+    """Write what the live page loads to live, and its interface to interactives, below `static`."""
     folder = static / "live"
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier build may have left more pieces
     folder.mkdir(parents=True)
+    (static / "interactives").mkdir()
     kernels = {
         name: base64.b64encode(wasm).decode()
         for name, wasm in compile_kernels(node_modules, folder).items()

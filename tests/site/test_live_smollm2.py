@@ -132,8 +132,9 @@ class SmallFile:
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory) -> dict[str, bytes]:
-    return live.compile_kernels(ROOT / "node_modules", tmp_path_factory.mktemp("kernels"))
+def kernels() -> dict[str, bytes]:
+    folder = live.stored(ROOT) / "live"
+    return {name: (folder / f"kernel-{name}.wasm").read_bytes() for name in live.KERNELS}
 
 
 @pytest.fixture(scope="session")
@@ -142,13 +143,9 @@ def small(tmp_path_factory, kernels) -> SmallFile:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory, kernels) -> str:
+def exported() -> str:
     """The folder of the page's own files of SmolLM2."""
-    folder = tmp_path_factory.mktemp("smollm2")
-    live_smollm2.write(folder)
-    for name, compiled in kernels.items():
-        (folder / f"kernel-{name}.wasm").write_bytes(compiled)
-    return str(folder)
+    return str(live.stored(ROOT) / "live")
 
 
 def page_logits(folder: str, passes: list[dict], vocab: int, kernel: str | None = None):
