@@ -14,6 +14,7 @@ import base64
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -83,24 +84,41 @@ def scripts(live: Path) -> Iterator[tuple[str, str]]:
     yield "engine.js", f"{engine}globalThis.sdlLive.smollm2.scripts = {len(files)};\n"
 
 
-def pack(book: Path, day: date, smollm2: bool = False) -> Path:
-    """Write the archive and return its path."""
-    target = book.parent / f"{NAME}-smollm2.zip" if smollm2 else book / f"{NAME}.zip"
+def contents(book: Path, day: date, smollm2: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents of the archive's files."""
     live = book / "_static" / "live"
     extra = dict(scripts(live)) if smollm2 else {}
     note = f"You are reading the downloaded copy of {day.isoformat()}: it needs no network."
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for path in members(book):
-            name = f"{NAME}/{path.relative_to(book)}"
-            if path.parent == live and path.name in extra:
-                continue
-            if path.suffix == ".html":
-                page = PRELOAD.sub("", path.read_text("utf-8"))
-                archive.writestr(name, fill_offer(page, note))
-            else:
-                archive.write(path, name)
-        for own, text in extra.items():
-            archive.writestr(f"{NAME}/{live.relative_to(book)}/{own}", text)
+    for path in members(book):
+        name = f"{NAME}/{path.relative_to(book).as_posix()}"
+        if path.parent == live and path.name in extra:
+            continue
+        if path.suffix == ".html":
+            page = PRELOAD.sub("", path.read_text("utf-8"))
+            yield name, fill_offer(page, note).encode()
+        else:
+            yield name, path.read_bytes()
+    for own, text in extra.items():
+        yield f"{NAME}/{live.relative_to(book).as_posix()}/{own}", text.encode()
+
+
+def checksums(archive: Path) -> list[tuple[str, int]]:
+    """Return the names and checksums of an archive's files; nothing if there is no whole archive."""
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            return [(entry.filename, entry.CRC) for entry in packed.infolist()]
+    except (OSError, zipfile.BadZipFile):
+        return []
+
+
+def pack(book: Path, day: date, smollm2: bool = False) -> Path:
+    """Write the archive, unless it has the same files already, and return its path."""
+    target = book.parent / f"{NAME}-smollm2.zip" if smollm2 else book / f"{NAME}.zip"
+    files = lambda: contents(book, day, smollm2)
+    if checksums(target) != [(name, zlib.crc32(data)) for name, data in files()]:
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+            for name, data in files():
+                archive.writestr(name, data)
     return target
 
 

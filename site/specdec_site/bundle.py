@@ -8,7 +8,7 @@ and may run twice, because the bundles name their parts in their first line.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import tinycss2
@@ -30,6 +30,8 @@ WORD = re.compile(r"[\w-]+")
 FONT = "vendor/font/latin.woff2"  # the font of `page.css`, preloaded before the sheet is parsed
 ICON_FONT = "fontawesome/webfonts"  # 150 kB; `icons` draws the icons instead
 OWN = ("page.css", "interactives/")  # never filtered: our scripts compose their class names
+LOADED = re.compile(r"(?<=_static/)(book\.(?:css|js))\?v=\w*")
+HEAD = re.compile(r"\A(?:/\* (?:Made of|From): .* \*/\n)+")
 PARTS = re.compile(r"/\* Made of: (.*) \*/")
 
 
@@ -96,71 +98,105 @@ def _names(selector: list) -> set[str]:
     }
 
 
-def write_bundle(static: Path, target: str, names: list[str], soups: list[BeautifulSoup]) -> str:
-    """Write a bundle and return its address relative to `static`, with a hash of its content.
+def all_parts(bundle: Path, names: Iterable[str]) -> list[str]:
+    """Return the parts of an earlier build's bundle, which remain in it, and further ones."""
+    earlier = PARTS.match(bundle.read_text("utf-8")) if bundle.exists() else None
+    return list(dict.fromkeys([*(earlier[1].split() if earlier else ()), *names]))
 
-    The parts of an earlier build's bundle remain in it. Rules of the theme's style sheets that the
-    pages and scripts cannot use are left out.
-    """
-    path = static / target
-    earlier = PARTS.match(path.read_text("utf-8")) if path.exists() else None
-    names = list(dict.fromkeys([*(earlier[1].split() if earlier else ()), *names]))
-    if target == SCRIPT:
-        texts = [(static / name).read_text("utf-8") for name in names]
-        text = SOURCE_MAP.sub("", "\n;".join(texts))
-    else:
-        words = set(WORD.findall((static / SCRIPT).read_text("utf-8")))
-        words = words.union(*(WORD.findall(str(soup)) for soup in soups))
-        sheets = [(name, style_sheet(static, name)) for name in names]
-        text = "\n".join(
-            sheet
-            if name.startswith(OWN)
-            else used_rules(tinycss2.parse_stylesheet(sheet, True, True), words)
-            for name, sheet in sheets
-        )
+
+def write_script(path: Path, names: Iterable[str]) -> None:
+    """Write the bundle of scripts."""
+    names = all_parts(path, names)
+    texts = [(path.parent / name).read_text("utf-8") for name in names]
+    text = SOURCE_MAP.sub("", "\n;".join(texts))
     path.write_text(f"/* Made of: {' '.join(names)} */\n{text}", "utf-8")
-    return f"{target}?v={hashlib.sha1(path.read_bytes()).hexdigest()[:8]}"
 
 
-def bundle_files(soups: list[BeautifulSoup], static: Path) -> None:
-    """Write the two bundles, and let the pages load them instead of their parts."""
-    sheets: dict[str, None] = {}
-    scripts: dict[str, None] = {}
-    for soup in soups:
-        for part in soup.select('link[rel="preload"], script[src], link[rel="stylesheet"]'):
-            name = static_name(part)
-            users = next((ONLY_FOR[key] for key in ONLY_FOR if name.startswith(key)), None)
-            if users and soup.select_one(users):
-                continue
-            if users or "preload" in part.get("rel", ()):
-                part.decompose()
-            elif name in INLINE:
-                part.attrs.clear()
-                part.string = (static / name).read_text("utf-8")
-            elif name.startswith("interactives/") and part.name == "script":
-                continue
-            elif name in SEARCH:
-                if soup.select_one("#search-results"):
-                    part["defer"] = ""
-                    part.extract()
-                    soup.head.append(part)
-                else:
-                    part.decompose()
+def write_sheet(path: Path, names: Iterable[str], words: set[str]) -> None:
+    """Write the bundle of style sheets, unless it was made of the same sheets and words.
+
+    Rules of the theme's sheets that pages and scripts cannot use, because these have not all of a
+    rule's words, are left out.
+    """
+    names = all_parts(path, names)
+    sheets = [(name, style_sheet(path.parent, name)) for name in names]
+    source = hashlib.sha1(repr((sheets, sorted(words))).encode()).hexdigest()
+    head = f"/* Made of: {' '.join(names)} */\n/* From: {source} */\n"
+    if path.exists() and path.read_text("utf-8").startswith(head):
+        return
+    text = "\n".join(
+        sheet
+        if name.startswith(OWN)
+        else used_rules(tinycss2.parse_stylesheet(sheet, True, True), words)
+        for name, sheet in sheets
+    )
+    path.write_text(head + text, "utf-8")
+
+
+def address(bundle: Path) -> str:
+    """Return the name of a bundle with a hash of what follows its first lines."""
+    text = HEAD.sub("", bundle.read_text("utf-8"))
+    return f"{bundle.name}?v={hashlib.sha1(text.encode()).hexdigest()[:8]}"
+
+
+def replace_parts(soup: BeautifulSoup, static: Path) -> list[str]:
+    """Let a page load the bundles instead of their parts, and return the parts' names."""
+    names: dict[str, None] = {}
+    for part in soup.select('link[rel="preload"], script[src], link[rel="stylesheet"]'):
+        name = static_name(part)
+        users = next((ONLY_FOR[key] for key in ONLY_FOR if name.startswith(key)), None)
+        if users and soup.select_one(users):
+            continue
+        if users or "preload" in part.get("rel", ()):
+            part.decompose()
+        elif name in INLINE:
+            part.attrs.clear()
+            part.string = (static / name).read_text("utf-8")
+        elif name.startswith("interactives/") and part.name == "script":
+            continue
+        elif name in SEARCH:
+            if soup.select_one("#search-results"):
+                part["defer"] = ""
+                part.extract()
+                soup.head.append(part)
             else:
-                (scripts if part.name == "script" else sheets)[name] = None
                 part.decompose()
-    script = write_bundle(static, SCRIPT, [name for name in scripts if name != SCRIPT], soups)
-    sheet = write_bundle(static, SHEET, [name for name in sheets if name != SHEET], soups)
-    for soup in soups:
-        root = soup.html["data-content_root"]
-        soup.head.find("script", attrs={"data-cfasync": True}).insert_after(
-            soup.new_tag(
-                "link",
-                attrs={"rel": "preload", "as": "font", "type": "font/woff2", "crossorigin": ""},
-                href=f"{root}_static/{FONT}",
-            ),
-            soup.new_tag("link", rel="stylesheet", href=f"{root}_static/{sheet}"),
-            soup.new_tag("script", defer="", src=f"{root}_static/{script}"),
-        )
+        else:
+            names[name] = None
+            part.decompose()
+    root = soup.html["data-content_root"]
+    soup.head.find("script", attrs={"data-cfasync": True}).insert_after(
+        soup.new_tag(
+            "link",
+            attrs={"rel": "preload", "as": "font", "type": "font/woff2", "crossorigin": ""},
+            href=f"{root}_static/{FONT}",
+        ),
+        soup.new_tag("link", rel="stylesheet", href=f"{root}_static/{SHEET}?v="),
+        soup.new_tag("script", defer="", src=f"{root}_static/{SCRIPT}?v="),
+    )
+    return list(names)
+
+
+def has_bundles(page: str) -> bool:
+    """Return whether the HTML of a page loads the bundles, so an earlier build has finished it."""
+    return f"_static/{SCRIPT}?v=" in page
+
+
+def write_bundles(static: Path, parts: Iterable[str], pages: Iterable[str]) -> Callable:
+    """Write the two bundles; return a function that gives a page's HTML their new addresses.
+
+    Args:
+        static: The book's folder `_static`.
+        parts: Names of what new pages load; earlier bundles know the other pages' parts.
+        pages: HTML of all pages.
+    """
+    script, sheet = static / SCRIPT, static / SHEET
+    parts = list(dict.fromkeys(parts))
+    write_script(script, (name for name in parts if name.endswith(".js")))
+    words = set(WORD.findall(script.read_text("utf-8")))
+    words = words.union(*(WORD.findall(LOADED.sub("", page)) for page in pages))
+    write_sheet(sheet, (name for name in parts if not name.endswith(".js")), words)
     for file in static.rglob("*.map"):
         file.unlink()
+    names = {bundle.name: address(bundle) for bundle in (script, sheet)}
+    return lambda page: LOADED.sub(lambda found: names[found[1]], page)

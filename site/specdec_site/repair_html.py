@@ -4,11 +4,13 @@ The repairs remove what would request another host and what breaks an accessibil
 latter names its rule of axe-core. Running them twice does no harm.
 """
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
+from sphinx.util.parallel import ParallelTasks, SerialTasks, parallel_available
 
 from . import (
     bundle,
@@ -22,6 +24,7 @@ from . import (
     policy,
     terms,
 )
+from .execution import PROCESSES
 
 # their whitespace is text: the indentation of a trace is inside spans
 PRESERVED = {"pre", "textarea", "span", "del", "ins"}
@@ -231,25 +234,52 @@ def redirect_page(address: str, title: str) -> str:
     )
 
 
+def pages_of_theme(out: Path) -> dict[Path, str]:
+    """Return the HTML of a book's pages by file, without files that only redirect."""
+    files = (path for path in sorted(out.rglob("*.html")) if "_static" not in path.parts)
+    texts = {path: path.read_text("utf-8") for path in files}
+    return {path: text for path, text in texts.items() if "data-content_root" in text}
+
+
+def finish(app: Sphinx, glossary: Sequence, references: Sequence, pages: Sequence[Path]) -> list:
+    """Return (page, its final HTML, the files that it loaded) for pages that Sphinx has written."""
+    home, out, root = home_address(app), Path(app.outdir), Path(app.srcdir)
+    soups = []
+    for path in pages:
+        chapter = numbering.number(path.relative_to(out).as_posix(), root)
+        terms_of_page = glossary if chapter is not None else ()
+        soups.append(repair(path.read_text("utf-8"), home, terms_of_page, references, chapter))
+    formulas.draw_formulas(soups, root / "node_modules")
+    parts = [bundle.replace_parts(soup, out / "_static") for soup in soups]
+    return [(path, str(soup), names) for path, soup, names in zip(pages, soups, parts)]
+
+
 def repair_pages(app: Sphinx, error: Exception | None) -> None:
-    """Repair all pages of a finished book, typeset their formulas and bundle their files."""
+    """Finish the pages that this build has written, and bundle the files of all pages.
+
+    A page is repaired, its formulas are typeset, and it loads the bundles. Some processes share the
+    pages.
+    """
     if error is not None or app.builder.format != "html":
         return
-    home, out = home_address(app), Path(app.outdir)
+    out = Path(app.outdir)
     glossary = terms.glossary(out / "book" / "glossary.html")
     references = citations.bibliography(out / "book" / citations.BIBLIOGRAPHY)
-    pages = {}
-    for path in out.rglob("*.html"):
-        page = path.relative_to(out)
-        if "_static" not in page.parts and path.name != "index.html":
-            chapter = numbering.number(page.as_posix(), Path(app.srcdir))
-            terms_of_page = glossary if chapter is not None else ()
-            source = path.read_text("utf-8")
-            pages[path] = repair(source, home, terms_of_page, references, chapter)
-    formulas.draw_formulas(list(pages.values()), Path(app.srcdir) / "node_modules")
-    bundle.bundle_files(list(pages.values()), out / "_static")
-    for path, soup in pages.items():
-        path.write_text(str(soup), "utf-8")
+    texts = pages_of_theme(out)
+    new = [path for path, text in texts.items() if not bundle.has_bundles(text)]
+    new.sort(key=lambda path: -len(texts[path]))  # so that the shares are equal
+    finished: list[tuple[Path, str, list[str]]] = []
+    tasks = (ParallelTasks if parallel_available else SerialTasks)(PROCESSES)
+    for share in filter(None, (new[start::PROCESSES] for start in range(PROCESSES))):
+        task = functools.partial(finish, app, glossary, references, share)
+        tasks.add_task(task, result_func=lambda *result: finished.extend(result[-1]))
+    tasks.join()
+    pages = texts | {path: text for path, text, _ in finished}
+    parts = (name for _, _, names in sorted(finished) for name in names)
+    addressed = bundle.write_bundles(out / "_static", parts, pages.values())
+    for path, text in pages.items():
+        if (page := addressed(text)) != texts[path]:
+            path.write_text(page, "utf-8")
     first = redirect_page(f"{app.config.root_doc}.html", app.config.html_title)
     (out / "index.html").write_text(first, "utf-8")
 

@@ -120,6 +120,28 @@ def test_the_sheet_contains_only_rules_that_can_match():
     )
 
 
+def test_a_finished_page_loads_the_new_bundle_of_the_same_parts(tmp_path: Path):
+    (tmp_path / "own.css").write_text(".shown{x:y} .gone{x:y}")
+    (tmp_path / "own.js").write_text("first()")
+    parts = (
+        '<link rel="stylesheet" href="_static/own.css?v=1"><script src="_static/own.js"></script>'
+    )
+    head = f'<script data-cfasync="false"></script>{parts}'
+    raw = f'<html data-content_root="./"><head>{head}</head><p class="shown"></p></html>'
+    soup = BeautifulSoup(raw, "html.parser")
+    names = bundle.replace_parts(soup, tmp_path)
+    assert names == ["own.css", "own.js"] and not bundle.has_bundles(raw)
+    page = bundle.write_bundles(tmp_path, names, [str(soup)])(str(soup))
+    assert bundle.has_bundles(page) and "own." not in page
+    sheet = (tmp_path / bundle.SHEET).read_text()
+    assert ".shown" in sheet and ".gone" not in sheet
+    (tmp_path / "own.js").write_text("second()")
+    again = bundle.write_bundles(tmp_path, [], [page])(page)
+    assert "second()" in (tmp_path / bundle.SCRIPT).read_text()
+    assert again != page and again.partition("<p")[2] == page.partition("<p")[2]
+    assert again.count(f"_static/{bundle.SCRIPT}?v=") == again.count(f"{bundle.SHEET}?v=") == 1
+
+
 def test_only_a_long_table_has_fixed_column_widths():
     row = "<tr><td>p</td><td>many words in one cell here</td><td>some more words there</td></tr>"
     table = lambda rows: (
