@@ -18,9 +18,10 @@ from specdec_lite.drafters.heads.heads import Heads, HydraHeads
 from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
 from specdec_lite.drafters.heads.vocabulary import DraftVocabulary, OutputHead, output_head
 from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.engine.cache import additive
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.engine.transformer import Block, Transformer
+from specdec_lite.engine.transformer import Transformer
 from specdec_lite.training.pass_rows import lookahead_chains
 from specdec_lite.training.unroll import rotary_tables, unroll
 
@@ -56,9 +57,10 @@ def _(head: Heads, target, tokens, states, anchors, depths):
 @anchor_logits.register
 def _(head: nn.ModuleDict, target, tokens, states, anchors, depths):
     """Add the correction to a parallel head, as `drafters.markov` does."""
-    rows = head["rows"](states["final"][:, anchors - 1], slice(depths))
-    index = head["correction"].index(previous_tokens(tokens, anchors, depths), head["rows"].words)
-    return head["correction"].correct(target.head(rows), index, rows)
+    heads, correction = cast(Heads, head["rows"]), cast(Correction, head["correction"])
+    rows = heads(states["final"][:, anchors - 1], slice(depths))
+    index = correction.index(previous_tokens(tokens, anchors, depths), heads.words)
+    return correction.correct(target.head(rows), index, rows)
 
 
 @anchor_logits.register
@@ -100,7 +102,7 @@ def _(head: ParallelEagleHead, target, tokens, states, anchors, depths):
     x = head.enter(embedded, torch.cat((own, learned), 1))
     cos, sin = (table[positions] for table in rotary_tables(head.shape, x.device, x.dtype))
     bias = additive(mask, x.dtype)
-    for block in cast(list[Block], head.blocks):
+    for block in head.blocks:
         x = x + block.attention(x, cos, sin, bias)
         x = x + block.mlp(x)
     first = x[:, anchors - 1, None]

@@ -105,7 +105,7 @@ class FeatureHead(DraftVocabulary):
         return weight if len(self.ids) == len(weight) else weight[self.ids]
 
     @property
-    def blocks(self) -> list[nn.Module]:
+    def blocks(self) -> list[Block]:
         """The blocks, in order."""
         return [self.block]
 

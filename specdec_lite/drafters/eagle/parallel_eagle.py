@@ -4,7 +4,8 @@ Source: Hui et al. 2026, arXiv 2602.01469; formats of `speculators`, SpecForge a
 in `feature_head`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -66,8 +67,8 @@ class ParallelEagleHead(Eagle3Head):
         self.embedding = nn.Embedding(embeddings, self.size) if embeddings else None
 
     @property
-    def blocks(self) -> list[nn.Module]:
-        return [self.block, *self.more]
+    def blocks(self) -> list[Block]:
+        return [self.block, *cast(Iterable[Block], self.more)]
 
     @property
     def config(self) -> dict:

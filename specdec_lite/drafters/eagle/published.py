@@ -126,8 +126,9 @@ def is_parallel(config: dict, tensors: dict) -> bool:
 def _shape(folder: Path, config: dict, target: CausalLM, is_deep: bool) -> TransformerConfig:
     """Return the sizes of a head's blocks, after checking that they fit the target."""
     sizes = {"vocab_size": target.vocab_size} | layer_config(config)
-    types = {*map(str, sizes.get("layer_types") or ())} - {"full_attention"}
-    if types or sizes.get("use_sliding_window"):
+    listed = sizes.get("layer_types")
+    types = {*map(str, listed)} if isinstance(listed, list) else set()
+    if types - {"full_attention"} or sizes.get("use_sliding_window"):
         raise ValueError(
             f"{folder}: layer_types={sizes.get('layer_types')}, use_sliding_window="
             f"{sizes.get('use_sliding_window')}: an EAGLE head with a window is not known here"

@@ -5,7 +5,7 @@ Shapes: B texts, n tokens, a draft blocks per text, s positions per block, d hid
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +67,11 @@ class BlockHead(Transformer):
         self.inputs = Norm(width, self.config.norm_eps)
         self.words = DraftVocabulary(words) if words else None
         self.parts = BlockParts(**(parts or {}))
-        self.own = {"size": size, "target_vocabulary": target_vocabulary, "rank": rank}
+        self.own: dict[str, Any] = {
+            "size": size,
+            "target_vocabulary": target_vocabulary,
+            "rank": rank,
+        }
         self.own |= {"words": words} if words else {}
         self.own |= {"parts": self.parts.stated} if self.parts.stated else {}
         if self.parts.taps:

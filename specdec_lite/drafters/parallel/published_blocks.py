@@ -176,7 +176,7 @@ def _windows(
         )
     declared = [kind == SLIDING for kind in types]
     slides = [True] * count if own.get("use_swa") and not any(declared) else declared
-    if any(slides) and (not is_whole(window) or window < 1):
+    if any(slides) and (window is None or not is_whole(window) or window < 1):
         raise ValueError(f"{folder}: sliding_window={window!r}: must be a whole number ≥ 1")
     if any(slides) and sizes.get("use_sliding_window") is False and not own.get("use_swa"):
         raise ValueError(f"{folder}: use_sliding_window=false contradicts layer_types={types}")
@@ -210,12 +210,13 @@ def _ours(folder: Path, tensors: dict, shape: TransformerConfig, mask: Tensor) -
         raise ValueError(f"{folder}: lacks {error}") from None
     check_empty(folder, {name.removeprefix("model."): weight for name, weight in state.items()})
     layers.pop("head.weight")
+    norms: dict[str, Tensor | None] = {}
     if is_convolved:  # the norms of its blocks belong to the convolutions
         for layer in range(shape.num_layers):
             for theirs, new in NORMS.items():
                 weight = layers.pop(f"blocks.{layer}.{theirs}.weight", None)
-                layers[f"blocks.{layer}.{new}.weight"] = weight
-    return ours | layers
+                norms[f"blocks.{layer}.{new}.weight"] = weight
+    return ours | layers | norms
 
 
 def _mask(folder: Path, mask_id: int | None, target: CausalLM) -> Tensor:
@@ -223,6 +224,7 @@ def _mask(folder: Path, mask_id: int | None, target: CausalLM) -> Tensor:
     file = folder / "mask_embedding.pt"
     if file.is_file():
         return torch.load(file, map_location="cpu", weights_only=True)["embedding"]
-    if not is_whole(mask_id) or not 0 <= mask_id < len(target.backend.embedding.weight):
+    known = len(target.backend.embedding.weight)
+    if mask_id is None or not is_whole(mask_id) or not 0 <= mask_id < known:
         raise ValueError(f"{folder}: mask_token_id={mask_id}: must be a token of the target")
     return target.embed(torch.tensor(mask_id)).detach().cpu()
