@@ -67,11 +67,11 @@ class HuggingFaceStorage:
             if some is None:  # a layer that attends to another layer's keys
                 continue
             pairs = [pair or tuple(x[..., :0, :] for x in some) for pair in found]
-            padded = (
+            keys, values = (
                 torch.cat([F.pad(x, (0, 0, 0, length - x.shape[-2])) for x in kind])
                 for kind in zip(*pairs)
             )
-            whole.cache.update(*padded, number)
+            whole.cache.update(keys, values, number)
         return whole
 
     def entries(self, number: int) -> tuple[Tensor, Tensor] | None:
@@ -83,13 +83,11 @@ class HuggingFaceStorage:
 
     def take(self, whole: "HuggingFaceStorage", row: int, start: int, count: int) -> None:
         """Append `count` entries of one sequence of a joined storage, from `start` on."""
-        for number, layer in enumerate(whole.cache.layers):
+        layers: list[Any] = whole.cache.layers
+        for number, layer in enumerate(layers):
             if layer.is_initialized:
-                new = (
-                    x[row : row + 1, ..., start : start + count, :]
-                    for x in (layer.keys, layer.values)
-                )
-                self.cache.update(*new, number)
+                part = (slice(row, row + 1), ..., slice(start, start + count), slice(None))
+                self.cache.update(layer.keys[part], layer.values[part], number)
 
     def _layers(self) -> list:
         layers: list[Any] = self.cache.layers

@@ -5,6 +5,7 @@ Hugging Face model are separate, and its back end pads them for a pass.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,7 +106,8 @@ def score_rows(
                 Pass(row[None], cache, None if tree.is_chain else tree, hidden_layers)
                 for row, cache, tree in zip(rows, caches, trees)
             ]
-            all_scores = target.backend.score_rows(passes)
+            backend: Any = target.backend
+            all_scores = backend.score_rows(passes)
         else:
             all_scores = _native_pass(target, storage, rows, caches, trees, hidden_layers)
     for cache, row, root in zip(caches, rows, roots):

@@ -79,7 +79,7 @@ def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
                 job()
         return {1: 10.0, 5: 12.0, "draft": 2.0}
 
-    def decode(model, prompt, drafter, new_tokens, temperature, seed):
+    def decode(model, prompt, drafter, new_tokens, temperature, stop_token_ids, seed):
         decoded.append((model, prompt.tolist(), new_tokens, temperature))
         rounds = [
             SimpleNamespace(tree="four", drafting=12.0, draft_passes=4, other=1.0, seconds=25.0),
