@@ -14,6 +14,8 @@ EXPERIMENTS = {
     "block-verification-gain": "block_gain:BlockGain",
     "scoreboard-counts": "scoreboard_counts:ScoreboardCounts",
     "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCounts",
+    "humaneval-counts": "scoreboard_counts:ScoreboardCounts",
+    "humaneval-counts-smollm2": "scoreboard_counts:ScoreboardCounts",
     "scoreboard-clocks": "scoreboard_clocks:ScoreboardClocks",
     "scoreboard-clocks-smollm2": "scoreboard_clocks:ScoreboardClocks",
     "formats-smollm2": "formats_smollm2:FormatsSmolLM2",

@@ -605,5 +605,6 @@ SCHEMAS = {
     ),
     "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
 }
-SCHEMAS["scoreboard-counts-smollm2"] = SCHEMAS["scoreboard-counts"]
+for name in ("scoreboard-counts-smollm2", "humaneval-counts", "humaneval-counts-smollm2"):
+    SCHEMAS[name] = SCHEMAS["scoreboard-counts"]
 SCHEMAS["scoreboard-clocks-smollm2"] = SCHEMAS["scoreboard-clocks"]

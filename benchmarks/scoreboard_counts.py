@@ -185,6 +185,15 @@ def extend(first: dict, second: dict) -> dict:
 # The experiment -----------------------------------------------------------------------------------
 
 
+PUBLIC = {
+    "what": "tokens, rounds, drafted and accepted tokens on a set of prompts that others wrote",
+    "time": "20 minutes, not timed",
+    "quick": ("--rows", "prompt lookup", *"--prompts 4 --new-tokens 4".split()),
+    "kinds": ("humaneval",),
+    "prompts": 12,
+}
+
+
 class ScoreboardCounts(Experiment):
     """The parts are blocks of prompts of one kind at one temperature, with all rows."""
 
@@ -200,6 +209,8 @@ class ScoreboardCounts(Experiment):
     )
     unrelated = ("prompts", "kinds", "temperatures", "share")
     timed = False
+    kinds = (*KINDS, *EXTRA_KINDS)
+    prompts = 40
     model = "pair"
     dtype = "float32"
     variants = {
@@ -212,18 +223,20 @@ class ScoreboardCounts(Experiment):
             ),
             "model": "smollm2",
             "dtype": "bfloat16",
-        }
+        },
+        "humaneval-counts": PUBLIC,
+        "humaneval-counts-smollm2": PUBLIC | {"model": "smollm2", "dtype": "bfloat16"},
     }
 
     @classmethod
     def add_options(cls, parser):
-        parser.add_argument("--prompts", type=int, default=40, help="prompts per kind")
+        parser.add_argument("--prompts", type=int, default=cls.prompts, help="prompts per kind")
         parser.add_argument(
             "--kinds",
             nargs="+",
-            default=[*KINDS, *EXTRA_KINDS],
+            default=[*cls.kinds],
             choices=[*KINDS, *EXTRA_KINDS, *PUBLIC_KINDS],
-            help="kinds of text; default: all of our own",
+            help="kinds of text; default: %(default)s",
         )
         parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
         parser.add_argument("--new-tokens", type=int, default=128)

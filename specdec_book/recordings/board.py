@@ -223,14 +223,18 @@ class Board:
     Args:
         counts: A recording of `scoreboard-counts`.
         clocks: A recording of `scoreboard-clocks` of the same model; None without speeds.
+        public: A recording of `humaneval-counts` of the same model; None without a public set.
     """
 
-    def __init__(self, counts: Recording, clocks: Recording | None = None):
+    def __init__(
+        self, counts: Recording, clocks: Recording | None = None, public: Recording | None = None
+    ):
         self.counts = counts
         self.data = counts.data
         self.costs = Costs(clocks) if clocks else None
         self.cells: dict[Cell, dict[str, dict]] = {
-            (row["kind"], row["temperature"]): row["methods"] for row in self.data["cells"]
+            (row["kind"], row["temperature"]): row["methods"]
+            for row in [*self.data["cells"], *(public.data["cells"] if public else [])]
         }
 
     @property
@@ -489,4 +493,9 @@ def load(model: str, machine: str | None = None) -> Board:
         raise ValueError(f"machine={machine!r}: must be one of {', '.join(every) or 'none'}")
     processors = [each for each in every.values() if each.data["device"] == "cpu"]
     clocks = every[machine] if machine else next(iter(processors), None)
-    return Board(recordings.load("scoreboard-counts" + SUFFIX[model]), clocks)
+    public = "humaneval-counts" + SUFFIX[model]
+    return Board(
+        recordings.load("scoreboard-counts" + SUFFIX[model]),
+        clocks,
+        recordings.load(public) if recordings.names(public) else None,
+    )
