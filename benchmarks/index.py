@@ -10,7 +10,9 @@ from specdec_book import recordings
 ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "results" / "README.md"
 BOARD = [
-    f"scoreboard-{part}{target}" for part in ("counts", "clocks") for target in ("", "-smollm2")
+    part + target
+    for part in ("scoreboard-counts", "scoreboard-clocks", "humaneval-counts")
+    for target in ("", "-smollm2")
 ]
 ACCESSORS = {
     r"\bNextWord\b": "next-words",

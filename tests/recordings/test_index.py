@@ -60,8 +60,9 @@ def test_a_page_is_found_however_it_names_a_recording(tmp_path):
             "quantized-draft-acceptance",
         },
         "NextWord.load()": {"next-words"},
-        'board.load("pair")': {"scoreboard-counts", "scoreboard-clocks"}
-        | {"scoreboard-counts-smollm2", "scoreboard-clocks-smollm2"},
+        'board.load("pair")': {"scoreboard-counts", "scoreboard-clocks", "humaneval-counts"}
+        | {f"{name}-smollm2" for name in ("scoreboard-counts", "scoreboard-clocks")}
+        | {"humaneval-counts-smollm2"},
         "<!-- recorded: longer-training: data -->": {"longer-training"},
         'print("memory")': set(),
     }
