@@ -79,7 +79,7 @@ class Recording:
     def is_disturbed(self) -> bool:
         """Whether other programs ran: a load above 1.5 before, or beside the measurement's threads."""
         loads = self.loads
-        if "programs" in self.data:  # which the measurement starts itself
+        if "programs" in self.data or "browser" in self.data:  # started by itself
             loads = loads[:1]
         return bool(loads) and (
             loads[0] > QUIET or max(loads[1:], default=0) - self.threads > QUIET

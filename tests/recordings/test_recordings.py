@@ -97,6 +97,14 @@ def test_load_of_other_programs_disturbs(loads, threads, disturbed):
     assert recording.loads == loads and recording.is_disturbed == disturbed
 
 
+@pytest.mark.parametrize("own", ["programs", "browser"])
+def test_processes_that_a_measurement_starts_itself_do_not_disturb_it(own):
+    for first, disturbed in ((0.2, False), (1.6, True)):
+        process = {"threads": 1, "load_average": [[first, 0, 0], [6.0, 0, 0]]}
+        recording = recordings.Recording("a/b", **STAMPED, data={own: "its own"}, process=process)
+        assert recording.is_disturbed == disturbed
+
+
 @pytest.mark.parametrize("name", recordings.names("live-page"))
 def test_live_recordings_cover_every_format_and_temperature(name):
     combinations = {
