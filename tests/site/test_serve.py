@@ -22,7 +22,7 @@ SOURCES = (
     "specdec_lite/theory.py",
     "specdec_book/viz/panel.py",
     "specdec_book/viz/static/bench.js",
-    "results/page-sizes/amd-epyc.json",
+    "results/page-sizes/intel-r-xeon-r-processor.json",
     "_config.yml",
     "_toc.yml",
 )
