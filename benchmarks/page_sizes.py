@@ -160,8 +160,8 @@ def largest(browser, address: str, page_name: str) -> float:
     return milliseconds
 
 
-def answers(browser, address: str, page_name: str) -> dict[str, list[float]]:
-    """Return the milliseconds from each key press to the painted answer, by module.
+def answers(browser, address: str, page_name: str) -> dict[str, dict]:
+    """Return quantiles of the milliseconds from a key press to the painted answer, by module.
 
     The keys are arrow keys on the module's first slider, on a slow phone.
     """
@@ -183,7 +183,13 @@ def answers(browser, address: str, page_name: str) -> dict[str, list[float]]:
         page.wait_for_timeout(1000)
         times_by_module[module] = page.evaluate("sdlAnswers")
     page.close()
-    return {module: times for module, times in times_by_module.items() if times}
+    rows = {}
+    for module, times in times_by_module.items():
+        if times:
+            cuts = statistics.quantiles(times, n=20)
+            rows[module] = {"p50_ms": round(cuts[9], 1), "p95_ms": round(cuts[18], 1)}
+            rows[module] |= {"answers": len(times)}
+    return rows
 
 
 class OfBook(Experiment):
@@ -259,10 +265,7 @@ class PageSizes(OfBook):
         inputs: dict[str, dict] = {}  # of each module, on its first page
         for part in rows:
             for module, times in rows[part].items() if part.startswith("inputs ") else ():
-                cuts = statistics.quantiles(times, n=20)
-                row = {"page": part.removeprefix("inputs "), "p50_ms": round(cuts[9], 1)}
-                row |= {"p95_ms": round(cuts[18], 1), "answers": len(times)}
-                inputs.setdefault(module, row)
+                inputs.setdefault(module, {"page": part.removeprefix("inputs ")} | times)
         archive = next(self.options.book.glob("*.zip"), None)
         return {
             "browser": self.about_browser(),
@@ -274,4 +277,7 @@ class PageSizes(OfBook):
         }
 
     def restore(self, data):
-        return {}  # the recording has only the quantiles of the answers
+        rows = {row["page"]: row for row in data["pages"]}
+        for module, times in data["inputs"].items():
+            rows.setdefault(f"inputs {times['page']}", {})[module] = times
+        return rows

@@ -131,6 +131,26 @@ def use_one_logo(soup: BeautifulSoup) -> None:
         logo["class"] = ["logo__image"]
 
 
+def ask_predictions(soup: BeautifulSoup) -> None:
+    """Show the question and the choices of each prediction above its folded answer.
+
+    learn.js only listens to the choices, so that nothing moves when it has loaded.
+    """
+    for details in soup.select("details.sdl-predict"):
+        details.wrap(soup.new_tag("div", attrs={"class": "sdl-predict-box"}))
+        question = soup.new_tag("p", attrs={"class": "sdl-question"})
+        question.extend([*details.summary.contents])
+        details.summary.string = "Show the answer"
+        details.insert_before(question)
+        choices = [each.strip() for each in details.get("data-choices", "").split("|") if each]
+        if choices:
+            attributes = {"class": "sdl-choices", "role": "group", "aria-label": "Your prediction"}
+            question.insert_after(group := soup.new_tag("div", attrs=attributes))
+            for choice in choices:
+                about = {"type": "button", "class": "sdl-choice", "aria-pressed": "false"}
+                group.append(soup.new_tag("button", attrs=about, string=choice))
+
+
 def add_metadata(soup: BeautifulSoup, home: str) -> None:
     """Add what search engines and shared links show: first paragraph, title and the book's card."""
     first = soup.select_one("article p")
@@ -190,6 +210,7 @@ REPAIRS = (
     remove_repeated_ids,
     set_theme_early,
     use_one_logo,
+    ask_predictions,
     name_authors,
     mount_interactives,
     icons.draw_icons,

@@ -15,7 +15,7 @@ EVERYDAY = frozenset("draw round chain root session node candidate tested propos
 LONGEST = 260  # characters of a definition
 TEXT = "article :is(p, li, td, dd)"
 EXCLUDED = "a, code, pre, button, summary, svg, figure, script, style, th, h1, h2, h3, h4, .math"
-EXCLUDED += ", .sdl-quiz, .sdl-predict, .cell, .sdl-term, .sdl, .sdl-executed, .proof, .eqno"
+EXCLUDED += ", .sdl-quiz, .sdl-predict-box, .cell, .sdl-term, .sdl, .sdl-executed, .proof, .eqno"
 GREEK = dict(alpha="α", beta="β", gamma="γ", delta="δ", epsilon="ε", tau="τ", kappa="κ", ell="ℓ")
 SIGNS = GREEK | dict(le="≤", ge="≥", leq="≤", geq="≥", cdot="·", times="×", dots="…", sum="Σ")
 SIGNS |= dict(approx="≈", to="→", ne="≠", quad=" ", ldots="…", cdots="…", sim="∼", infty="∞")

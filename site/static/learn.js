@@ -111,47 +111,33 @@
     return matches.sort((a, b) => b.length - a.length)[0];
   }
 
-  function predict(details) {
-    const summary = details.querySelector("summary");
-    const question = element("p", { className: "sdl-question" }, ...summary.childNodes);
+  // The page has the question and its choices; see ask_predictions of repair_html.py.
+  function predict(box) {
+    const details = box.querySelector("details");
     const prediction = element("p", { className: "sdl-said", hidden: true });
-    const options = (details.dataset.choices ?? "").split("|").filter(Boolean);
-    const right = rightChoice(details.textContent, options);
-    const buttons = options.map((choice) => {
-      const button = element("button", {
-        type: "button",
-        className: "sdl-choice",
-        ariaPressed: "false",
-        textContent: choice.trim(),
-      });
+    const buttons = [...box.querySelectorAll(".sdl-choice")];
+    const answer = [...details.children].slice(1).map((part) => part.textContent);
+    const names = buttons.map((button) => button.textContent);
+    const right = rightChoice(answer.join(" "), names);
+    buttons.forEach((button, index) =>
       button.addEventListener("click", () => {
         buttons.forEach((other) => {
           other.ariaPressed = String(other === button);
           delete other.dataset.verdict;
         });
-        const verdict = right && (choice === right ? "right" : "wrong");
+        const verdict = right && (names[index] === right ? "right" : "wrong");
         if (verdict) button.dataset.verdict = verdict;
         prediction.replaceChildren(
           { right: "✓ Right. ", wrong: "✗ Not right. " }[verdict] ?? "",
           "You predicted: ",
-          element("strong", { textContent: button.textContent }),
+          element("strong", { textContent: names[index] }),
           ".",
         );
         prediction.hidden = false;
         details.open = true;
-      });
-      return button;
-    });
-    const choices = element(
-      "div",
-      { className: "sdl-choices", role: "group", ariaLabel: "Your prediction" },
-      ...buttons,
+      }),
     );
-    const box = element("div", { className: "sdl-predict-box" });
-    details.replaceWith(box);
-    summary.textContent = "Show the answer";
-    summary.after(prediction);
-    box.append(question, ...(buttons.length ? [choices] : []), details);
+    details.querySelector("summary").after(prediction);
   }
 
   function ticks() {
@@ -175,7 +161,7 @@
 
   const quizzes = [...document.querySelectorAll(".sdl-quiz")];
   quizzes.forEach((box, index) => quiz(box, index, quizzes.length));
-  document.querySelectorAll("details.sdl-predict").forEach(predict);
+  document.querySelectorAll(".sdl-predict-box").forEach(predict);
   ticks();
   document.querySelectorAll(".sdl-progress").forEach(summary);
 })();
