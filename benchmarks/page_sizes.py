@@ -278,6 +278,8 @@ class PageSizes(OfBook):
 
     def restore(self, data):
         rows = {row["page"]: row for row in data["pages"]}
+        # Of a module, only the answers on its first page are recorded.
+        rows |= {part: {} for part in self.parts() if part.startswith("inputs ")}
         for module, times in data["inputs"].items():
             rows.setdefault(f"inputs {times['page']}", {})[module] = times
         return rows
