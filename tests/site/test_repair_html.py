@@ -6,7 +6,7 @@ import cards
 import pytest
 import tinycss2
 from browsing import CHAPTERS, FIRST_CHAPTER, PAGES, START, parsed
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Comment
 from conftest import ROOT
 from specdec_site import bundle, captions, formulas, outputs, phone_tables
 from specdec_site.numbering import number
@@ -190,6 +190,16 @@ def test_formulas_beside_each_other_are_split_and_short_names_are_not():
     names = [name.get_text() for name in soup.select(".sdl-nobreak")]
     assert names == ["Top-p", "top-k", "γ + 1"] and not soup.select("dt span")
     assert soup.h2.get_text() == "Top-p, top-k and γ + 1" and not soup.select("pre span")
+
+
+def test_a_comment_stays_a_comment():
+    """The marks of quoted numbers are comments; one with a name or a value became text."""
+    mark = "<!-- recorded: norms: EAGLE-1, T = 0, some.long_name.of_a_value(16 GB), γ + 1 -->"
+    page = f"""<html><head><title>t</title></head><body><article><p>From .34{mark} to .43.</p>
+      <table><tr><td>.34{mark}</td><td><code>a.name{mark}</code></td></tr></table></article></body></html>"""
+    repaired = repair(page, "https://example.org/")
+    assert len(repaired.find_all(string=lambda text: isinstance(text, Comment))) == 3
+    assert "recorded" not in repaired.get_text()
 
 
 def test_a_long_table_breaks_no_word_and_no_value():
