@@ -40,7 +40,8 @@ def test_a_copy_of_a_drafter_decodes_the_same_text(name, way):
 @pytest.mark.parametrize("way", COPIES)
 @pytest.mark.parametrize("family", [None, "Llama"])
 def test_a_copy_of_a_model_and_of_an_output_is_equal(family, way):
-    target = TARGET if family is None else hugging_face(family)
+    # A model of its own: reading hidden states leaves hooks of transformers that cannot be pickled.
+    target = TARGET if family is None else hugging_face.__wrapped__(family)
     output = generate(target, PROMPT, None, 8, logprobs=True)
     again = COPIES[way](output)
     assert torch.equal(again.tokens, output.tokens) and again.stats == output.stats
