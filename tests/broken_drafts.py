@@ -136,6 +136,16 @@ class ArgmaxDrafter(ModelDrafter):
         return ArgmaxSession(self.model, self.length, context)
 
 
+class Altered:
+    """Mixin of a broken drafter: what its sessions propose goes through `altered` first."""
+
+    def start(self, context):
+        session = super().start(context)
+        honest = session.propose
+        session.propose = lambda context: self.altered(session, honest(context), context)
+        return session
+
+
 class ShiftedStatesDrafter(EarlyExitDrafter):
     """Report every state of the exit one row late."""
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import fuzz
 import pytest
 import torch
+from broken_drafts import Altered
 from conftest import ROOT
 from models_zoo import perturbed
 
@@ -62,22 +63,14 @@ def test_two_minutes_find_no_difference():
     assert "no difference from seed" in run.stdout
 
 
-class WrongRows(ModelDrafter):
+class WrongRows(Altered, ModelDrafter):
     """Draw from the draft's rows, and report uniform ones."""
 
-    def start(self, context):
-        session = super().start(context)
-        honest = session.propose
-
-        def propose(context):
-            proposal = honest(context)
-            if proposal.probs is None:
-                return proposal
-            rows = torch.full_like(proposal.probs, 1 / context.vocab_size)
-            return Proposal(proposal.tree, rows)
-
-        session.propose = propose
-        return session
+    def altered(self, session, proposal, context):
+        if proposal.probs is None:
+            return proposal
+        rows = torch.full_like(proposal.probs, 1 / context.vocab_size)
+        return Proposal(proposal.tree, rows)
 
 
 class Writer(ModelDrafter):

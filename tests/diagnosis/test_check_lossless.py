@@ -4,7 +4,7 @@ import broken
 import pytest
 import torch
 from broken import grow
-from broken_drafts import ShiftedStatesDrafter
+from broken_drafts import Altered, ShiftedStatesDrafter
 from chosen import one_in
 from conftest import ROOT
 from models_zoo import TreeDrafter
@@ -62,18 +62,15 @@ def test_every_drafter_passes(name):
 # Broken drafters ----------------------------------------------------------------------------------
 
 
-class Wrong(ModelDrafter):
+class Wrong(Altered, ModelDrafter):
     """A chain of two tokens from a function `propose(session, context, follow) → Proposal`."""
 
     def __init__(self, target, propose):
         super().__init__(tiny_draft(target), 2)
         self.propose = propose
 
-    def start(self, context):
-        session = super().start(context)
-        honest = session.propose
-        session.propose = lambda context: self.propose(honest(context), context)
-        return session
+    def altered(self, session, proposal, context):
+        return self.propose(proposal, context)
 
 
 def a_row_that_is_claimed(proposal, context):

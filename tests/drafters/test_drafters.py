@@ -6,6 +6,7 @@ import broken
 import pytest
 import torch
 from broken import grow
+from broken_drafts import Altered
 from caches import Watched, contents, watched_caches
 from chosen import one_in
 from models_zoo import (
@@ -155,25 +156,17 @@ def test_the_check_detects_broken_rules(rule):
     )
 
 
-class WrongRow(ModelDrafter):
+class WrongRow(Altered, ModelDrafter):
     """Broken: draw from the adjusted q and report another one."""
 
-    def start(self, context):
-        session = super().start(context)
-        propose = session.propose
-
-        def lie(context):
-            proposal = propose(context)
-            if proposal.probs is not None:
-                object.__setattr__(
-                    proposal,
-                    "probs",
-                    (proposal.probs**0.5) / (proposal.probs**0.5).sum(-1, keepdim=True),
-                )
-            return proposal
-
-        session.propose = lie
-        return session
+    def altered(self, session, proposal, context):
+        if proposal.probs is not None:
+            object.__setattr__(
+                proposal,
+                "probs",
+                (proposal.probs**0.5) / (proposal.probs**0.5).sum(-1, keepdim=True),
+            )
+        return proposal
 
 
 def test_the_check_detects_a_drafter_that_reports_another_q():

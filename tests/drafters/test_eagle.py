@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from broken_drafts import Altered
 from caches import contents
 from chosen import one_in
 from features_zoo import KINDS, random_head
@@ -191,24 +192,16 @@ def test_after_each_round_the_cache_equals_that_of_a_new_session(kind):
         committed += step.tokens
 
 
-class Reranked(EagleDrafter):
+class Reranked(Altered, EagleDrafter):
     """Broken: draw a tree and keep the node with the largest q."""
 
-    def start(self, context):
-        session = super().start(context)
-        propose = session.propose
-
-        def best(context):
-            proposal = propose(context)
-            count = len(proposal.tree)
-            if count < 2:
-                return proposal
-            q = [float(proposal.probs[i, t]) for i, t in enumerate(proposal.tree.tokens.tolist())]
-            kept = max(range(count), key=q.__getitem__)
-            return Proposal(proposal.tree.prune([kept])[0], proposal.probs[[kept]])
-
-        session.propose = best
-        return session
+    def altered(self, session, proposal, context):
+        count = len(proposal.tree)
+        if count < 2:
+            return proposal
+        q = [float(proposal.probs[i, t]) for i, t in enumerate(proposal.tree.tokens.tolist())]
+        kept = max(range(count), key=q.__getitem__)
+        return Proposal(proposal.tree.prune([kept])[0], proposal.probs[[kept]])
 
 
 def law(kind, draft, sampling, ids=None):

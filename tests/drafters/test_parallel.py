@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from broken_drafts import Altered
 from chosen import one_in
 from features_zoo import random_parallel_head
 from heads_zoo import (
@@ -259,22 +260,14 @@ def test_the_comparison_detects_broken_sessions(kind, broken):
 # The emitted distribution -------------------------------------------------------------------------
 
 
-class Uncorrected(MarkovDrafter):
+class Uncorrected(Altered, MarkovDrafter):
     """Broken: draw from corrected rows and report the uncorrected ones as q."""
 
-    def start(self, context):
-        session = super().start(context)
-        propose = session.propose
-
-        def reported(context):
-            proposal = propose(context)
-            if not len(proposal.tree):
-                return proposal
-            probs = context.sampling(session.rows(context, len(proposal.tree)))
-            return Proposal(proposal.tree, probs.clone())
-
-        session.propose = reported
-        return session
+    def altered(self, session, proposal, context):
+        if not len(proposal.tree):
+            return proposal
+        probs = context.sampling(session.rows(context, len(proposal.tree)))
+        return Proposal(proposal.tree, probs.clone())
 
 
 def law(kind, sampling):
@@ -330,25 +323,17 @@ def confident(target, least):
     return BlockDiffusionDrafter(target, head, 2, least)
 
 
-class Peeking(BlockDiffusionDrafter):
+class Peeking(Altered, BlockDiffusionDrafter):
     """Broken: end the draft before a drawn token that looks unlikely."""
 
-    def start(self, context):
-        session = super().start(context)
-        propose = session.propose
-
-        def cut(context):
-            proposal = propose(context)
-            for position, token in enumerate(proposal.tree.tokens):
-                if proposal.probs[position, token] < 0.5:
-                    if position == 0:
-                        return NOTHING
-                    tree = TokenTree.chain(proposal.tree.tokens[:position])
-                    return Proposal(tree, proposal.probs[:position])
-            return proposal
-
-        session.propose = cut
-        return session
+    def altered(self, session, proposal, context):
+        for position, token in enumerate(proposal.tree.tokens):
+            if proposal.probs[position, token] < 0.5:
+                if position == 0:
+                    return NOTHING
+                tree = TokenTree.chain(proposal.tree.tokens[:position])
+                return Proposal(tree, proposal.probs[:position])
+        return proposal
 
 
 def test_a_draft_that_ends_where_little_is_accepted_is_lossless():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from broken_drafts import Altered
 from captures import replayed
 from chosen import one_in
 from models_zoo import PROMPT, native, perturbed
@@ -517,20 +518,12 @@ def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
         )
     assert rows
 
-    class Liar(ModelDrafter):
-        def start(self, context):
-            session = super().start(context)
-            honest = session.propose
-
-            def propose(context):
-                proposal = honest(context)
-                if proposal.probs is None:
-                    return proposal
-                rows = proposal.probs.clone().scatter_(-1, proposal.tree.tokens[:, None], 0.0)
-                return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
-
-            session.propose = propose
-            return session
+    class Liar(Altered, ModelDrafter):
+        def altered(self, session, proposal, context):
+            if proposal.probs is None:
+                return proposal
+            rows = proposal.probs.clone().scatter_(-1, proposal.tree.tokens[:, None], 0.0)
+            return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
 
     with pytest.raises(ValueError, match="probability 0.0"):
         generate(target, PROMPT, Liar(target, 2), 20, 1.0, rule=on_device, seed=0)
