@@ -2,7 +2,7 @@
 
 import re
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from bs4 import BeautifulSoup, NavigableString
 
 from . import terms
 
@@ -23,14 +23,11 @@ DEPTH = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}",
 PUNCTUATION = re.compile(r"[.,;:!?)\]”’]+")
 
 
-def words(part: Tag, pattern: re.Pattern) -> list[NavigableString]:
-    """Return the texts with a pattern that a reader sees: a comment is a text too, but no word."""
-    return [text for text in part.find_all(string=pattern) if type(text) is NavigableString]
-
-
 def break_names(soup: BeautifulSoup) -> None:
     """Let long names in tables break after their punctuation, so that the last column fits."""
-    names = [text for code in soup.select("article td code") for text in words(code, LONG_NAME)]
+    names = [
+        text for code in soup.select("article td code") for text in terms.words(code, LONG_NAME)
+    ]
     for name in names:
         first, *rest = (part for part in AFTER_MARK.split(str(name)) if part)
         name.replace_with(
@@ -42,7 +39,7 @@ def break_names(soup: BeautifulSoup) -> None:
 def join_values(soup: BeautifulSoup) -> None:
     """Keep a value in a table on one line with its name or unit: T = 0, 16 GB, T(4) / T(1)."""
     for table in soup.select("article table"):
-        for text in [] if table.find_parent(class_=OWN_TABLES) else words(table, VALUE):
+        for text in [] if table.find_parent(class_=OWN_TABLES) else terms.words(table, VALUE):
             if not text.find_parent(["code", "pre", "script"]):
                 joined = VALUE.sub(lambda match: match.group().replace(" ", "\u00a0"), text)
                 text.replace_with(NavigableString(joined))
@@ -50,7 +47,7 @@ def join_values(soup: BeautifulSoup) -> None:
 
 def join_names(soup: BeautifulSoup) -> None:
     """Keep a name that ends in one letter or digit on one line: top-k, EAGLE-3, γ + 1."""
-    for text in words(soup.article, SHORT_END) if soup.article else ():
+    for text in terms.words(soup.article, SHORT_END) if soup.article else ():
         if text.find_parent(["code", "dt", "pre", "script", "style", "svg", "mjx-container"]):
             continue
         if text.find_parent(class_=["sdl", "sdl-nobreak", "math"]):

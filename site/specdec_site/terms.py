@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup, NavigableString, Tag
 
 EVERYDAY = frozenset("draw round chain root session node candidate tested proposal".split())
 LONGEST = 260  # characters of a definition
@@ -98,6 +98,11 @@ def glossary(page: Path) -> list[Term]:
     return sorted(terms, key=lambda term: -len(term.name))
 
 
+def words(part: Tag, pattern: re.Pattern | bool = True) -> list[NavigableString]:
+    """Return the texts with a pattern that a reader sees: a comment is a text too, but no word."""
+    return [text for text in part.find_all(string=pattern) if type(text) is NavigableString]
+
+
 def link_terms(soup: BeautifulSoup, terms: Sequence[Term], address: str) -> None:
     """Link the first use of each term in running text to the glossary."""
     if soup.select_one(".sdl-term"):
@@ -106,8 +111,8 @@ def link_terms(soup: BeautifulSoup, terms: Sequence[Term], address: str) -> None
     pieces = [
         piece
         for block in soup.select(TEXT)
-        for piece in block.find_all(string=True)
-        if type(piece) is NavigableString and not any(id(up) in excluded for up in piece.parents)
+        for piece in words(block)
+        if not any(id(up) in excluded for up in piece.parents)
     ]
     pieces = list({id(piece): piece for piece in pieces}.values())  # each once, if blocks nest
     for term in terms:
