@@ -11,8 +11,14 @@ from pathlib import Path
 import broken
 import torch
 from broken import grow
-from features_zoo import random_head
-from heads_zoo import random_blocks, random_correction, random_hydra, random_speculator
+from features_zoo import random_head, random_parallel_head
+from heads_zoo import (
+    random_blocks,
+    random_correction,
+    random_hydra,
+    random_selector,
+    random_speculator,
+)
 from models_zoo import (
     PROMPT,
     GrownDrafter,
@@ -241,6 +247,9 @@ DRAFTERS = {
     "EAGLE-3, a tree": lambda target: d.EagleDrafter(
         target, random_head(target, "eagle3"), d.ConfidenceTree(2, 3, 5)
     ),
+    "P-EAGLE, two thirds of the tokens": lambda target: d.EagleDrafter(
+        target, random_parallel_head(target, some(target)), 3
+    ),
     "multi-token prediction": lambda target: d.MtpDrafter(target, random_head(target, "mtp"), 3),
     "Hydra's heads": lambda target: d.HydraDrafter(target, random_hydra(target)),
     "the MLP speculator": lambda target: d.MlpSpeculatorDrafter(target, random_speculator(target)),
@@ -248,6 +257,18 @@ DRAFTERS = {
     "block diffusion": lambda target: d.BlockDiffusionDrafter(target, random_blocks(target)),
     "block diffusion with a Markov correction": lambda target: d.BlockDiffusionDrafter(
         target, random_blocks(target, rank=2), 2
+    ),
+    "block diffusion with windows, from the anchor": lambda target: d.BlockDiffusionDrafter(
+        target, random_blocks(target, parts=dict(windows=[3, None], from_anchor=True)), 3
+    ),
+    "block diffusion that stops when probably rejected": lambda target: d.BlockDiffusionDrafter(
+        target, random_blocks(target, rank=2, parts=dict(confidence="state and token")), 3, 0.5
+    ),
+    "block diffusion with convolutions and a selector": lambda target: d.BlockDiffusionDrafter(
+        target, random_blocks(target, rank=2, parts=dict(taps=2, group=4, candidates=2)), 3
+    ),
+    "extra heads with a selector of pairs": lambda target: d.MarkovDrafter(
+        target, heads(target), random_selector(target), 3
     ),
     "extra heads with a Markov correction": lambda target: d.MarkovDrafter(
         target, heads(target), random_correction(target), 3

@@ -104,7 +104,7 @@
   );
 
   // Excerpts under search results show the article only, without buttons, contents or code, and with formulas as
-  // plain text.
+  // plain text; under an entry of the glossary they show its meaning.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;
     const plain = Search.htmlToText;
@@ -116,6 +116,10 @@
       article
         ?.querySelectorAll("script, style, pre, .cell_input, .cell details.hide > summary, .sdl-interactive")
         .forEach((part) => part.remove());
+      let meaning = anchor ? article?.querySelector(`dt[id="${anchor.slice(1)}"]`) : null;
+      const term = meaning?.textContent;
+      while (meaning?.tagName === "DT") meaning = meaning.nextElementSibling;
+      if (meaning) return `${term}: ${meaning.textContent}`;
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
     };
   });
@@ -129,23 +133,23 @@
       if (!text) return null;
       const low = text.toLowerCase();
       const query = document.querySelector("main form.bd-search input")?.value.trim().toLowerCase() ?? "";
-      const near = (at) => [...words].filter((word) => low.slice(at, at + LENGTH).includes(word)).length;
+      const excerpt = (from) =>
+        from + LENGTH < text.length
+          ? `${text.slice(from, from + LENGTH).replace(/\s\S*$/, "")} …`
+          : text.slice(from);
+      const shown = (from) => [...words].filter((word) => excerpt(from).toLowerCase().includes(word)).length;
+      const best = (places) => places.reduce((most, place) => (shown(place) > shown(most) ? place : most));
       const places = [...words].flatMap((word) =>
-        low
-          .split(word)
-          .slice(0, -1)
-          .map((_, i, parts) =>
-            parts.slice(0, i + 1).reduce((sum, part) => sum + part.length, i * word.length),
-          ),
+        [...low.matchAll(RegExp(word.replace(/\W/g, "\\$&"), "g"))].map((match) => match.index),
       );
-      const best = places.reduce((most, at) => (near(at) > near(most) ? at : most), places[0] ?? 0);
-      const at = query && low.includes(query) ? low.indexOf(query) : best;
+      const at = query && low.includes(query) ? low.indexOf(query) : best([...places, 0]);
       const sentence =
         Math.max(...[". ", "? ", "! ", ": "].map((mark) => text.lastIndexOf(mark, at - 1))) + 2;
-      const from = at - sentence < 160 ? (sentence > 1 ? sentence : 0) : text.indexOf(" ", at - 100) + 1;
+      // The sentence's beginning if it is near, else some words before, unless a later start shows more of the query.
+      const before = at - sentence < 160 ? (sentence > 1 ? sentence : 0) : text.indexOf(" ", at - 100) + 1;
       const quote = document.createElement("p");
       quote.className = "context";
-      quote.textContent = `${text.slice(from, from + LENGTH).replace(/\s\S*$/, "")} …`;
+      quote.textContent = excerpt(best([before, at]));
       return quote;
     };
   });
