@@ -194,7 +194,8 @@ def draw_processors(chance: random.Random, vocabulary: int) -> list:
         ["ForbiddenWords", [[first, 0], [second, first, 0]]],
         ["alternating"],
     ]
-    return chance.sample(known, chance.randint(1, 2))
+    # MinP keeps the likeliest of what is left, so after it nothing may forbid that one.
+    return sorted(chance.sample(known, chance.randint(1, 2)), key=lambda each: each[0] == "MinP")
 
 
 # Running a case -----------------------------------------------------------------------------------

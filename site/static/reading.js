@@ -87,15 +87,6 @@
       sidebar.scrollTop += own.top - all.top - all.height / 3;
   });
 
-  // Side notes are open in the margin and on paper; elsewhere they are folded.
-  const margin = matchMedia("(min-width: 1200px), print");
-  const openNotes = () =>
-    document.querySelectorAll("details.sdl-side").forEach((note) => {
-      note.open = margin.matches;
-    });
-  margin.addEventListener("change", openNotes);
-  openNotes();
-
   // On a phone, a page's contents are shown over the page; they close when the reader chooses a section.
   document.querySelectorAll("dialog").forEach((dialog) =>
     dialog.addEventListener("click", ({ target }) => {

@@ -318,10 +318,15 @@ def test_every_cell_ran(path: Path, book: Path):
 
 @every_chapter
 def test_what_the_page_hides_is_hidden_in_jupyterlab_and_colab_too(path: Path):
+    """A fold of outputs says what is in it."""
     for cell in cells(path, "code"):
-        hidden = "hide-input" in cell.metadata.get("tags", [])
-        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == hidden
+        tags, lab = cell.metadata.get("tags", []), cell.metadata.get("jupyter", {})
+        hidden, folded = "hide-input" in tags, "hide-output" in tags
+        assert lab.get("source_hidden", False) == hidden >= folded
         assert (cell.metadata.get("cellView") == "form") == hidden
+        assert lab.get("outputs_hidden", False) == folded
+        title = cell.metadata.get("mystnb", {}).get("code_prompt_show", "")
+        assert title.startswith(("Measured: ", "More: ")) == folded and len(title.split()) <= 13
 
 
 @every_chapter

@@ -24,7 +24,7 @@ def test_print_shows_only_the_article(open_page):
     )
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.locator("article details[open]:not(.sdl-side)").count() == 0
+    assert page.locator("article details[open]").count() == 0
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
@@ -72,7 +72,7 @@ def test_on_paper_drawings_can_shrink_and_code_has_no_switch(open_page):
 
 @pytest.mark.browser
 def test_on_paper_the_scoreboard_names_its_methods(open_page):
-    """They are buttons on a screen. Side notes are open on paper too."""
+    """They are buttons on a screen."""
     page = open_page(next(name for name in CHAPTERS if "/a3_" in name))
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -82,9 +82,6 @@ def test_on_paper_the_scoreboard_names_its_methods(open_page):
         board.evaluate("(e) => getComputedStyle(e.querySelector('.sdl-scroll')).maxHeight")
         == "none"
     )
-    page = open_page(FIRST_CHAPTER, width=800)
-    page.emulate_media(media="print")
-    page.wait_for_selector("details.sdl-side[open]")
 
 
 @pytest.mark.browser
