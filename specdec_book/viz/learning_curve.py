@@ -6,7 +6,7 @@ from specdec_book import recordings
 from specdec_book.viz.theme import PALETTE
 
 HEADS = {"eagle1": "EAGLE-1", "mtp": "multi-token prediction", "eagle3": "EAGLE-3"}
-LOOKS = {"eagle1": ("one", "circle"), "mtp": ("accepted", "square"), "eagle3": ("other", "diamond")}
+LOOKS = {"eagle1": ("one", "circle"), "mtp": ("neutral", "square"), "eagle3": ("other", "diamond")}
 
 
 def points(head: dict) -> list[tuple[float, float, float]]:
