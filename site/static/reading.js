@@ -161,10 +161,13 @@
       return node;
     };
     const lines = [];
-    const glossary = await fetch(`${root}book/glossary.html`).then(
-      (page) => page.text(),
-      () => "",
-    );
+    const fetched = location.protocol !== "file:"; // a page in a folder may not read another one
+    const glossary = fetched
+      ? await fetch(`${root}book/glossary.html`).then(
+          (page) => page.text(),
+          () => "",
+        )
+      : "";
     const first = BEGIN.find(([words]) => words.test(query))?.[1];
     const index = first ? (Search._index?.docnames.indexOf(first) ?? -1) : -1;
     if (index >= 0) lines.push(line(`${root}${first}.html`, Search._index.titles[index], ": begin here."));
