@@ -89,10 +89,10 @@ def stand_still(page) -> None:
     )
 
 
-def unfold(page) -> None:
-    """Open all folded parts of a page and wait until they are visible."""
+def unfold(page, folds: str = "article details") -> None:
+    """Open folded parts of a page, all if no others are named, and wait until they are visible."""
     page.evaluate(
-        "document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })"
+        "folds => document.querySelectorAll(folds).forEach((fold) => { fold.open = true; })", folds
     )
     stand_still(page)
 

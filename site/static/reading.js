@@ -94,6 +94,18 @@
     }),
   );
 
+  const writePlainly = (part) =>
+    part.querySelectorAll(".math[data-plain]").forEach((formula) => {
+      formula.textContent = formula.dataset.plain;
+    });
+  // Of an entry of the glossary, a dt.
+  const nameOf = (term) => term.firstChild.textContent.trim();
+  const meaningOf = (term) => {
+    const meaning = term.parentElement.querySelector(`#${CSS.escape(term.id)} ~ dd`);
+    writePlainly(meaning);
+    return meaning.textContent.trim();
+  };
+
   // Excerpts under search results show the article only, without buttons, contents or code, and with formulas as
   // plain text; under an entry of the glossary they show its meaning.
   addEventListener("DOMContentLoaded", () => {
@@ -101,16 +113,12 @@
     const plain = Search.htmlToText;
     Search.htmlToText = (page, anchor) => {
       const article = new DOMParser().parseFromString(page, "text/html").querySelector("article");
-      article?.querySelectorAll(".math[data-plain]").forEach((formula) => {
-        formula.textContent = formula.dataset.plain;
-      });
+      if (article) writePlainly(article);
       article
         ?.querySelectorAll("script, style, pre, .cell_input, .cell details.hide > summary, .sdl-interactive")
         .forEach((part) => part.remove());
-      let meaning = anchor ? article?.querySelector(`dt[id="${anchor.slice(1)}"]`) : null;
-      const term = meaning?.textContent;
-      while (meaning?.tagName === "DT") meaning = meaning.nextElementSibling;
-      if (meaning) return `${term}: ${meaning.textContent}`;
+      const term = anchor && article?.querySelector(`dt[id="${anchor.slice(1)}"]`);
+      if (term) return `${nameOf(term)}: ${meaningOf(term)}`;
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
     };
   });
@@ -128,8 +136,14 @@
         from + LENGTH < text.length
           ? `${text.slice(from, from + LENGTH).replace(/\s\S*$/, "")} …`
           : text.slice(from);
-      const shown = (from) => [...words].filter((word) => excerpt(from).toLowerCase().includes(word)).length;
-      const best = (places) => places.reduce((most, place) => (shown(place) > shown(most) ? place : most));
+      const shown = (from) => {
+        const part = excerpt(from).toLowerCase();
+        return [...words].filter((word) => part.includes(word)).length;
+      };
+      const best = (places) => {
+        const counts = places.map(shown);
+        return places[counts.indexOf(Math.max(...counts))];
+      };
       const places = [...words].flatMap((word) =>
         [...low.matchAll(RegExp(word.replace(/\W/g, "\\$&"), "g"))].map((match) => match.index),
       );
@@ -174,19 +188,11 @@
     const terms = [
       ...new DOMParser().parseFromString(glossary, "text/html").querySelectorAll("article dt[id]"),
     ];
-    const name = (term) => term.firstChild.textContent.trim().toLowerCase();
+    const name = (term) => nameOf(term).toLowerCase();
     const term =
       terms.find((each) => name(each) === query.toLowerCase().replace(/s$/, "")) ??
       terms.find((each) => name(each) === query.toLowerCase());
-    const entry = term?.nextElementSibling;
-    if (entry) {
-      entry
-        .querySelectorAll(".math[data-plain]")
-        .forEach((formula) => formula.replaceWith(formula.dataset.plain));
-      lines.unshift(
-        line(`${root}book/glossary.html#${term.id}`, name(term), `: ${entry.textContent.trim()}`),
-      );
-    }
+    if (term) lines.unshift(line(`${root}book/glossary.html#${term.id}`, name(term), `: ${meaningOf(term)}`));
     if (box.dataset.query === query) box.replaceChildren(...lines);
   }
 

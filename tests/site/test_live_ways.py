@@ -168,4 +168,4 @@ def test_an_isolated_page_chooses_and_answers_with_several_threads(book: Path, w
             texts.append([text for kind, text in words if kind not in ("rejected", "unused")])
         assert texts[0] == texts[1] == texts[2]
         assert result["missing"] == {} and result["trial"]["gpu"] > result["trial"]["one"]
-        assert "graphics processor took" in page.locator(".sdl-ask-details").inner_text()
+        assert "graphics processor took" in page.locator(".sdl-ask-details").text_content()

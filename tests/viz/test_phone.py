@@ -1,7 +1,7 @@
 """On a phone an interactive is short: its controls and what they change are seen together."""
 
 import pytest
-from browsing import accessibility_faults
+from browsing import accessibility_faults, unfold
 
 from specdec_book.viz import Bench, Explorer, TreeBudget, TreeExplorer
 
@@ -40,7 +40,7 @@ def test_a_laptop_shows_everything_without_folds(mounted):
 )
 def test_the_interactives_of_a_page_are_short(open_page, page_name):
     page = open_page(f"notebooks/{page_name}.html", width=PHONE)
-    page.evaluate("document.querySelectorAll('details.hide').forEach((e) => { e.open = true; })")
+    unfold(page, "details.hide")
     for interactive in page.locator(".sdl-interactive section.sdl").all():
         interactive.scroll_into_view_if_needed()
         assert interactive.bounding_box()["height"] <= MOST, interactive.get_attribute("aria-label")
