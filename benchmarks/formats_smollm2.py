@@ -1,20 +1,21 @@
 """Measure SmolLM2 in several number formats: T(k), and what speculation gains in each.
 
-    OMP_NUM_THREADS=1 python -m benchmarks run formats-smollm2                 # 40 quiet minutes
+    python -m benchmarks run formats-smollm2                                   # 40 quiet minutes
     python -m benchmarks run formats-smollm2 --prompts 2 --turns 1 --minutes 4 # coarse
 
-The less a plain pass costs, the more every drafted token costs in comparison. All times are
-processor seconds after the first round of a text, which a busy machine lengthens far less than
-wall-clock seconds. Plain decoding, prompt lookup, the trained head and the automatic choice between
-the last two alternate in random order on the same prompts, the first ones of the scoreboard's six
-kinds. A part stops after its share of --minutes, always after complete turns, and records how many
-turns it made.
+The less a plain pass costs, the more every drafted token costs in comparison. All times begin after
+the first round of a text: processor seconds on one thread, which a busy machine lengthens far less
+than wall-clock seconds, and elapsed seconds on several. Record with the number of threads at which
+plain decoding in int4 is fastest. Plain decoding, prompt lookup, the trained head and the automatic
+choice between the last two alternate in random order on the same prompts, the first ones of the
+scoreboard's six kinds. A part stops after its share of --minutes, always after complete turns, and
+records how many turns it made.
 """
 
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from time import monotonic, process_time
+from time import monotonic
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS
 
 from .experiment import Experiment, packed_run
-from .heads import decode
+from .heads import clock, decode
 from .scoreboard_counts import encoded_prompts
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
@@ -118,9 +119,9 @@ class FormatsSmolLM2(Experiment):
         for _ in range(self.options.repeats):
             for number in rng.permutation(len(jobs)):
                 key = list(jobs)[number]
-                began = process_time()
+                began = clock()
                 jobs[key]()
-                times[key].append(process_time() - began)
+                times[key].append(clock() - began)
         table = {}
         for dtype, model in models.items():
             quartiles = {

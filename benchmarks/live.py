@@ -144,7 +144,7 @@ class LivePage(OfBook):
     @cached_property
     def page(self):
         """The live page."""
-        page = self.browser.new_page()
+        page = self.browser.new_page(bypass_csp=True)
         page.goto(f"{self.address}book/live.html")
         page.wait_for_selector(".sdl-live")
         return page
@@ -213,7 +213,7 @@ class LiveSmolLM2(OfBook):
     @cached_property
     def page(self):
         """The live page with the panel of SmolLM2."""
-        page = self.browser.new_page()
+        page = self.browser.new_page(bypass_csp=True)
         page.goto(f"{self.address}book/live.html")
         page.wait_for_selector(".sdl-ask-run")
         page.get_by_text("Settings", exact=True).last.click()

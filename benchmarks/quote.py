@@ -94,7 +94,7 @@ def plain(model: str, temperature: float) -> dict:
     costs = board.load(model).costs
     name = costs.best_plain(temperature)
     rate = 1 / costs.plain(temperature)[name].mean()
-    return {"name": name, "threads": costs.threads(name), "rate": rate}
+    return {"name": name, "threads": costs.data["threads"], "rate": rate}
 
 
 def threads(name: str) -> int:
@@ -107,13 +107,13 @@ def verdicts(model: str) -> dict[str, int]:
     return board.load(model).verdicts()
 
 
-def same_texts(model: str) -> float:
-    """Return the share of a board's drafted greedy texts that equal plain decoding's."""
+def same_texts(name: str) -> float:
+    """Return the share of a recording's drafted greedy texts that equal plain decoding's."""
     rows = [
         [*map(float, row["same"].split())]
-        for cell in where(board.load(model).data["cells"], temperature=0.0)
-        for name, row in cell["methods"].items()
-        if name != "plain" and row.get("same")
+        for cell in where(recordings.load(name).data["cells"], temperature=0.0)
+        for method, row in cell["methods"].items()
+        if method != "plain" and row.get("same")
     ]
     return sum(map(sum, rows)) / sum(map(len, rows))
 

@@ -64,6 +64,7 @@ class ScoreboardClocks(Experiment):
         *"--turns 2 --rounds 2 --check-share 0.1 --check-tokens 8 --dtypes float32".split(),
     )
     model = "pair"
+    dtypes = ("float32", "bfloat16")
     variants = {
         "scoreboard-clocks-smollm2": {
             "time": "7 minutes, quiet",
@@ -74,6 +75,7 @@ class ScoreboardClocks(Experiment):
                 *"--temperatures 0".split(),
             ),
             "model": "smollm2",
+            "dtypes": ("bfloat16", "int4"),
         }
     }
 
@@ -83,7 +85,7 @@ class ScoreboardClocks(Experiment):
         parser.add_argument("--prompts", type=int, default=8, help="prompts that take turns")
         parser.add_argument("--rounds", type=int, default=4, help="timed rounds per row and turn")
         parser.add_argument(
-            "--dtypes", nargs="+", default=["float32", "bfloat16"], choices=("float32", "bfloat16")
+            "--dtypes", nargs="+", default=[*cls.dtypes], choices=("float32", "bfloat16", "int4")
         )
         parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
         parser.add_argument(
@@ -222,7 +224,9 @@ class ScoreboardClocks(Experiment):
         if self.options.device != "cpu":
             return {}
         decoders = plain.others(self.model, PLAIN_ROUNDS, temperature, self.stops)
-        runs = {n: each.run(ids, seed) for n, each in decoders.items() if n != "bfloat16"}
+        runs = {
+            n: each.run(ids, seed) for n, each in decoders.items() if n not in self.options.dtypes
+        }
         return {name: run.seconds / run.tokens for name, run in runs.items() if run.tokens}
 
     def checked_cells(self) -> list[tuple[str, str, float, str]]:

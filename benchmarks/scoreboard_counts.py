@@ -222,10 +222,10 @@ class ScoreboardCounts(Experiment):
                 *"--prompts 4 --new-tokens 4 --kinds json".split(),
             ),
             "model": "smollm2",
-            "dtype": "bfloat16",
+            "dtype": "int4",
         },
         "humaneval-counts": PUBLIC,
-        "humaneval-counts-smollm2": PUBLIC | {"model": "smollm2", "dtype": "bfloat16"},
+        "humaneval-counts-smollm2": PUBLIC | {"model": "smollm2", "dtype": "int4"},
     }
 
     @classmethod
@@ -245,7 +245,7 @@ class ScoreboardCounts(Experiment):
         parser.add_argument(
             "--share", metavar="K/N", help="count share K of N; a run without it joins the shares"
         )
-        parser.add_argument("--dtype", default=cls.dtype, choices=("float32", "bfloat16"))
+        parser.add_argument("--dtype", default=cls.dtype, choices=("float32", "bfloat16", "int4"))
         parser.set_defaults(model=cls.model)
 
     def __init__(self, options: argparse.Namespace):

@@ -75,7 +75,7 @@ def test_the_wheel_holds_both_packages_and_the_recordings(wheel: Path):
         "specdec_lite/__init__.pyi",
         "specdec_lite/py.typed",
         "specdec_book/viz/__init__.py",
-        "specdec_book/recorded/book-models/amd-epyc.json",
+        "specdec_book/recorded/losslessness/amd-epyc.json",
     } <= names
     assert not any(name.startswith(("tests/", "benchmarks/", "site/")) for name in names)
 

@@ -175,42 +175,17 @@ class Costs:
             if per_turn:
                 decoders[dtype] = np.array(per_turn)
         others = self.data["plain"].get(f"{temperature:g}", {})
-        decoders |= {name: np.array(each) for name, each in others.items()}
-        for dtype, seconds in self.formats(temperature).items():
-            decoders.setdefault(dtype, np.full(self.turns, seconds))
-        return decoders
-
-    @cached_property
-    def other_formats(self) -> Recording | None:
-        """The recording of SmolLM2's formats on this machine; clocks may lack one of them."""
-        named = map(recordings.load, recordings.names("formats-smollm2"))
-        same = [each for each in named if each.machine == self.recording.machine]
-        return same[0] if same and self.data["model"] == "smollm2" else None
-
-    def formats(self, temperature: float) -> dict[str, float]:
-        """Return {format: seconds per plainly decoded token} of the recording of formats."""
-        decoded = self.other_formats.data["decoded"] if self.other_formats else {}
-        return {
-            part.partition(",")[0]: entry["plain"]["seconds_per_token"]
-            for part, entry in decoded.items()
-            if part.endswith(f"T = {temperature:g}")
-        }
+        return decoders | {name: np.array(each) for name, each in others.items()}
 
     def best_plain(self, temperature: float) -> str:
         """Return the name of the fastest plain decoder."""
         decoders = self.plain(temperature)
         return min(decoders, key=lambda name: decoders[name].mean())
 
-    def threads(self, decoder: str) -> int:
-        """Return the threads of a plain decoder; formats are recorded on one thread."""
-        if decoder in self.dtypes or decoder in self.data["plain"].get("0", {}):
-            return self.data["threads"]
-        return (self.other_formats.process or {}).get("threads", 1)
-
     def baseline(self, temperature: float) -> str:
         """Return the fastest plain decoder as text, with its threads and its tokens per second."""
-        name = self.best_plain(temperature)
-        threads, rate = self.threads(name), 1 / self.plain(temperature)[name].mean()
+        name, threads = self.best_plain(temperature), self.data["threads"]
+        rate = 1 / self.plain(temperature)[name].mean()
         return f"{name}, {threads} thread{'s' * (threads > 1)}, {rate:.0f} tokens/s"
 
 

@@ -11,7 +11,6 @@ import pytest
 from measured import CHECKED, pages, unsupported
 
 from benchmarks import quote
-from specdec_book import recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = pages()
@@ -44,15 +43,6 @@ def test_every_measured_number_has_a_mark_or_a_source(page):
     assert [*unsupported(PAGES[page])] == [], (
         "mark these numbers, or name their source (tests/measured.py says how)"
     )
-
-
-@every_page
-def test_prose_says_which_numbers_were_recorded_under_load(page):
-    """Counts do not depend on the load."""
-    marks = [*quote.MARKED.finditer(PAGES[page])]
-    names = {m["name"] for m in marks if m["name"] and re.search("speed|second", m["expression"])}
-    loaded = {n for n in names if not n.endswith(".json") and recordings.load(n).is_disturbed}
-    assert not loaded or "under load" in PAGES[page], loaded
 
 
 @every_page
@@ -115,7 +105,7 @@ def test_a_wrong_number_is_found(text, wrong):
 
 
 def test_a_marked_word_equals_its_recording():
-    mark = "<!-- recorded: formats-smollm2/amd-epyc: fastest_format(data) -->"
+    mark = "<!-- recorded: formats-smollm2: fastest_format(data) -->"
     assert not faults("int4" + mark) and faults("float32" + mark)
 
 
