@@ -11,11 +11,12 @@ from models_zoo import native
 
 from benchmarks import methods, plain, scoreboard_clocks, scoreboard_counts
 from benchmarks.experiment import execute
-from benchmarks.methods import METHODS, custom
+from benchmarks.methods import METHODS, custom, minutes_of_training
 from benchmarks.schemas import SCHEMAS
 from benchmarks.scoreboard_clocks import ScoreboardClocks
 from benchmarks.scoreboard_counts import ScoreboardCounts, extend, pack, size, split
 from benchmarks.speed import Contender, Run
+from specdec_book import recordings
 from specdec_book.recordings import Recording
 from specdec_book.recordings.board import Board
 from specdec_lite import generate
@@ -221,6 +222,23 @@ def test_wrong_options_are_rejected(kind, words, message, tiny, capsys):
     with pytest.raises(SystemExit):
         execute(kind, [*words.split(), *tiny("out")])
     assert message in capsys.readouterr().err
+
+
+COUNTED = ("scoreboard-counts", "humaneval-counts")
+
+
+@pytest.mark.parametrize(
+    "name", [n for each in COUNTED for m in ("", "-smollm2") for n in recordings.names(each + m)]
+)
+def test_counted_rows_are_of_the_weights_that_ship(name):
+    """The minutes of training have all their digits, so other weights have other minutes."""
+    data = recordings.load(name).data
+    stale = [
+        row
+        for row, about in data["about"].items()
+        if row in METHODS and about["minutes"] != minutes_of_training(METHODS[row], data["model"])
+    ]
+    assert not stale, f"trained again since: count them with --again {stale}"
 
 
 def test_every_row_of_the_catalog_states_its_facts():
