@@ -4,7 +4,7 @@ They use the same weights in another format, without the packed copy, and in tra
 `generate`. `scoreboard_clocks` compares them with the library's own plain decoding in float32.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from specdec_lite import CausalLM, load_pair, load_smollm2
@@ -53,15 +53,23 @@ def transformers(model: str) -> Callable[..., list[tuple[float, int]]]:
 
 
 def others(
-    model: str, new_tokens: int, temperature: float, stops: tuple[int, ...]
+    model: str,
+    new_tokens: int,
+    temperature: float,
+    stops: tuple[int, ...],
+    timed: Sequence[str] = (),
 ) -> dict[str, Contender]:
-    """Return the plain decoders by name; each format rounds differently, so texts may differ."""
-    loops = {"bfloat16": bfloat16(model), "unpacked": unpacked(model)}
+    """Return the plain decoders by name, without the formats that are timed elsewhere.
+
+    Each format rounds differently, so texts may differ.
+    """
+    loops = {"bfloat16": lambda: bfloat16(model), "unpacked": lambda: unpacked(model)}
     if model == "smollm2":
-        loops["int4"] = int4()
+        loops["int4"] = int4
     decoders = {
-        name: Contender(ours(each, None, None, new_tokens, temperature, stops))
-        for name, each in loops.items()
+        name: Contender(ours(load(), None, None, new_tokens, temperature, stops))
+        for name, load in loops.items()
+        if name not in timed
     }
     theirs_alone = theirs(transformers(model), new_tokens, temperature, assisted=False)
     return decoders | {"transformers": Contender(theirs_alone)}

@@ -223,10 +223,9 @@ class ScoreboardClocks(Experiment):
         """
         if self.options.device != "cpu":
             return {}
-        decoders = plain.others(self.model, PLAIN_ROUNDS, temperature, self.stops)
-        runs = {
-            n: each.run(ids, seed) for n, each in decoders.items() if n not in self.options.dtypes
-        }
+        timed = self.options.dtypes
+        decoders = plain.others(self.model, PLAIN_ROUNDS, temperature, self.stops, timed)
+        runs = {name: each.run(ids, seed) for name, each in decoders.items()}
         return {name: run.seconds / run.tokens for name, run in runs.items() if run.tokens}
 
     def checked_cells(self) -> list[tuple[str, str, float, str]]:
