@@ -1,10 +1,13 @@
 """Train the pair's one-block heads with and without norms, on the text or imitating the target.
 
-    python -m benchmarks run eagle-norms      # half an hour
+    python -m benchmarks run eagle-norms      # an hour and a half
 
 Equal steps, equal text, nearly equal sizes. It asks what makes the block of multi-token prediction
-accept more than EAGLE-1's, and what EAGLE-3.1's norms change. Rates alone: the machine may be busy.
+accept more than EAGLE-1's, and what EAGLE-3.1's norms change, also after more training. Rates
+alone: the machine may be busy.
 """
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ from torch import Tensor
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, MtpHead, Pair
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import fingerprint
+from specdec_lite.training.head_texts import Texts, pair_texts
 from specdec_lite.training.unroll import RECIPES, Recipe
 
 from .eagle import EagleAblations, rates, train_head
@@ -48,6 +52,8 @@ HEADS = {
     "EAGLE-3": (Eagle3Head, RECIPES["3"], False),
     "EAGLE-3.1": (Eagle31, RECIPES["3"], False),
 }
+MORE = 4
+HEADS |= {f"{name}, {MORE} × the text": HEADS[name] for name in ("EAGLE-3", "EAGLE-3.1")}
 
 
 class EagleNorms(EagleAblations):
@@ -55,7 +61,7 @@ class EagleNorms(EagleAblations):
 
     name = "eagle-norms"
     what = "norms and losses of one-block heads on the shipped target: rates of acceptance"
-    time = "half an hour"
+    time = "an hour and a half"
     unrelated = ("cache", "heads")
 
     @classmethod
@@ -67,8 +73,18 @@ class EagleNorms(EagleAblations):
     def parts(self):
         return [*self.options.heads]
 
+    @cached_property
+    def more_texts(self) -> Texts:
+        """Many more training texts, and the same held-out texts."""
+        if self.options.quick:
+            return self.texts
+        pair, options = self.pair, self.options
+        more = pair_texts(pair.target, pair.tokenizer, options.cache, MORE * options.texts)
+        return Texts(more.training, self.texts.held_out)
+
     def run(self, part):
-        head, inputs = train_head(part, self.pair.target, self.texts, self.options, HEADS)
+        texts = self.more_texts if part.endswith("the text") else self.texts
+        head, inputs = train_head(part, self.pair.target, texts, self.options, HEADS)
         return rates(head, inputs, self.texts)
 
     def summarise(self, rows):

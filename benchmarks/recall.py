@@ -5,7 +5,8 @@
 A head that ranks the right token second knows it and picks the wrong one. The texts are the
 target's own greedy continuations, so the right token is the text's next token. Sequential drafts
 read the true tokens before the one that they predict. For Medusa's heads, a selector of pairs is
-trained on their own candidates, in texts of other prompts. Rates alone: the machine may be busy.
+trained on their own candidates, in the target's continuations of pieces of its training text.
+Rates alone: the machine may be busy.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from specdec_lite.drafters.heads.vocabulary import output_head
 from specdec_lite.drafters.parallel.parallel import Correction, Selector
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
+from specdec_lite.training import head_texts
 from specdec_lite.training.anchors import anchor_logits, draft_vocabulary
 from specdec_lite.training.medusa_evaluation import calibration_prompts
 from specdec_lite.training.own_text import own_text
@@ -39,7 +41,7 @@ from .smollm2 import STOP
 
 DEPTHS = 4
 MOST = 64
-"""Most texts that recall is counted on; the pair's other prompts train the selector."""
+"""Most texts that recall is counted on."""
 RANKS = (1, 2, 4, 16)
 HEADS: dict[str, Callable[[CausalLM], nn.Module]] = {
     "Medusa": lambda target: MedusaDrafter.from_pretrained(target).heads,
@@ -53,8 +55,6 @@ MODELS = {"pair": tuple(HEADS), "smollm2": tuple(name for name in HEADS if name 
 
 RANK = 16
 """Rank of the trained selector."""
-SEEDS = 4
-"""Texts that a training prompt is continued to."""
 
 Written = tuple[CausalLM, list[tuple[Tensor, int]]]
 """A target and its greedy texts, each with the length of its prompt."""
@@ -66,17 +66,6 @@ def pair_texts(count: int, new_tokens: int, folder: Path) -> Written:
     prompts = calibration_prompts(pair.tokenizer)[:count]
     texts = own_text(pair.target, list(prompts), new_tokens, folder)
     return pair.target, [(text, prompts.shape[1]) for text in texts]
-
-
-def training_texts(target: CausalLM, new_tokens: int, folder: Path) -> list[tuple[Tensor, int]]:
-    """Return sampled continuations of the pair's documents that no recall is counted on."""
-    prompts = calibration_prompts(load_pair(device="cpu", dtype="float32").tokenizer)[MOST:]
-    texts = [
-        text
-        for seed in range(SEEDS)
-        for text in own_text(target, list(prompts), new_tokens, folder, temperature=1.0, seed=seed)
-    ]
-    return [(text, prompts.shape[1]) for text in texts]
 
 
 def smollm2_texts(count: int, new_tokens: int, folder: Path) -> Written:
@@ -164,8 +153,9 @@ def trained_selector(heads: Heads, target: CausalLM, options: argparse.Namespace
     """Return a selector for the pair's Medusa heads, trained on their own candidates."""
     torch.manual_seed(0)
     selector = Selector(target.vocab_size, RANK, candidates=RANKS[-1], width=target.hidden_size)
-    texts = training_texts(target, options.new_tokens, options.cache)
-    texts = [(text, start) for text, start in texts if len(text) > start + DEPTHS + 1]
+    tokenizer = load_pair(device="cpu", dtype="float32").tokenizer
+    samples = head_texts.pair_texts(target, tokenizer, options.cache, options.training).training
+    texts = [(s.ids, s.start) for s in samples if len(s.ids) > s.start + DEPTHS + 1]
     examples = collect(heads, target, texts, selector, DEPTHS)
     train(selector, examples, options.steps)
     return selector.requires_grad_(False)
@@ -205,7 +195,7 @@ class DraftRecall(Experiment):
     name = "draft-recall"
     what = "how often the target's token is among a draft's k likeliest, by depth"
     time = "ten minutes, not timed"
-    quick = "--texts 2 --new-tokens 16 --steps 3 --models pair".split()
+    quick = "--texts 2 --new-tokens 16 --training 4 --steps 3 --models pair".split()
     unrelated = ("cache", "models")
     timed = False
 
@@ -214,7 +204,8 @@ class DraftRecall(Experiment):
         parser.add_argument("--texts", type=int, default=MOST, help="number of texts, at most")
         parser.add_argument("--new-tokens", type=int, default=96)
         parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-        parser.add_argument("--steps", type=int, default=600, help="of training the selector")
+        parser.add_argument("--training", type=int, default=1024, help="texts for the selector")
+        parser.add_argument("--steps", type=int, default=2000, help="of training the selector")
         parser.add_argument("--cache", type=Path, default=cache_folder() / "recall")
 
     def parts(self):
