@@ -1,8 +1,10 @@
 """Tables of results in Markdown, and texts with a number below each token."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from html import escape
+from urllib.parse import urljoin
 
 from IPython.display import HTML, Markdown
 
@@ -12,6 +14,8 @@ from specdec_book.viz.theme import PALETTE
 HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
 CODE = re.compile(r"(`+[^`]*`+)")
 TAG = re.compile(r"<(?=[a-zA-Z/!?])(?!br>)")
+RELATIVE = re.compile(r"(?<=\]\()(?!\w+:|#)[^)]+")
+NOTEBOOKS = "specdec-lite/specdec-lite/blob/main/notebooks/"
 
 
 def table(
@@ -53,7 +57,16 @@ def cell_text(cell: object) -> str:
     if isinstance(cell, HTML):
         return str(cell.data)
     text = without_tags(HYPHEN.sub("−", str(cell)))
+    if "google.colab" in sys.modules:  # an output has another host there than its notebook
+        text = RELATIVE.sub(lambda link: in_colab(link[0]), text)
     return re.sub(r"(?<!\\)\|", r"\|", text).replace("\n", "<br>")
+
+
+def in_colab(path: str) -> str:
+    """Return the address of a file, given relative to the notebooks, for a reader in Colab."""
+    is_chapter = path.partition("#")[0].endswith(".ipynb")
+    host = "https://colab.research.google.com/github/" if is_chapter else "https://github.com/"
+    return urljoin(host + NOTEBOOKS, path)
 
 
 def without_tags(text: str) -> str:

@@ -1,6 +1,7 @@
 """Chapter 20: its cells decide every claim of the table, and the evidence exists."""
 
 import re
+import sys
 from pathlib import Path
 
 import nbformat
@@ -59,3 +60,13 @@ def test_the_first_sentence_counts_the_verdicts(verdict):
         verdict, verdict.replace("holds", "hold")
     )
     assert len(CLAIMS) == 32 and f"{words[count]} {verb}" in sentence
+
+
+def test_its_links_lead_somewhere_in_colab_too(monkeypatch):
+    links = lambda: set(re.findall(r"\]\(([^)]+)\)", claims_table().data))
+    assert not all("://" in link for link in links())
+    monkeypatch.setitem(sys.modules, "google.colab", sys)
+    blob = "specdec-lite/specdec-lite/blob/main/"
+    assert all("://" in link for link in links())
+    assert f"https://colab.research.google.com/github/{blob}notebooks/07_how_fast.ipynb" in links()
+    assert f"https://github.com/{blob}tests/test_theory.py" in links()
