@@ -30,9 +30,9 @@ EXECUTED = re.search(r"^CHAPTERS := (.*)$", (ROOT / "Makefile").read_text("utf-8
 """The chapters that `make test` executes."""
 
 
-def sampled(names: list[str]) -> list:
-    """Return the pages, of which `make test` tests the first page and the executed chapters."""
-    chosen = {START, *(f"notebooks/{name}.html" for name in EXECUTED)}
+def sampled(names: list[str], chapters: list[str] = EXECUTED) -> list:
+    """Return the pages, of which `make test` tests the first page and some executed chapters."""
+    chosen = {START, *(f"notebooks/{name}.html" for name in chapters)}
     return [
         pytest.param(name, marks=pytest.mark.sample if name in chosen else ()) for name in names
     ]

@@ -1,5 +1,7 @@
 """A ragged batch: every row equals its single run, for every drafter, at both temperatures."""
 
+from itertools import product
+
 import pytest
 import torch
 from chosen import one_in
@@ -166,15 +168,10 @@ SHARED = ["Llama", "GPT2", "Gemma2", "Mistral", "Qwen3Moe", "DeepseekV3"]
 """Families whose rows share a pass: positions, windows, experts and latent keys."""
 ALONE = ["Bloom", "Mpt", "Llama4"]
 """Families of which every row has a pass of its own: their code makes its own mask."""
-OTHERS = [
-    pytest.param(family, marks=pytest.mark.registry)
-    for family in FAMILIES
-    if family not in SHARED + ALONE
-]
+EACH_WAY = ["Llama 0.0", "Gemma2 1.0", "Bloom 1.0"]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("family", [*SHARED, *ALONE, *OTHERS])
+@pytest.mark.parametrize("family, temperature", one_in(24, product(FAMILIES, [0.0, 1.0]), EACH_WAY))
 def test_every_row_of_a_hugging_face_model_equals_its_single_run(family, temperature, monkeypatch):
     target, passes = hugging_face(family), []
     forward = back_end.HuggingFaceBackend._forward

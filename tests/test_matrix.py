@@ -1,11 +1,11 @@
 """The recorded tables of rules, drafters and refusals equal fresh runs, so the book is up to date.
 
 Every drafter is enumerated under every rule on two tokens. The full rows of the table are checked for
-about five pairs, which change with the commit, and for the others in `make test-all`.
+about three pairs, which change with the commit, and for the others in `make test-all`.
 """
 
 import pytest
-from chosen import draw
+from chosen import draw, one_in
 from matrix import (
     EXACT,
     JUDGES,
@@ -65,23 +65,28 @@ def test_every_public_rule_and_drafter_is_registered():
     )
 
 
+@pytest.mark.parametrize(
+    "name, way", one_in(6, PARTS["rules"], [f"{name} chain, drawn" for name in RULES])
+)
+def test_a_rule_does_what_the_table_says(name, way):
+    fresh, written = law_of_rule(name, way), recorded_row("rules", name, way)
+    assert fresh["tag"] == written["tag"] and fresh["distance"] == pytest.approx(
+        written["distance"], abs=2e-6
+    )
+    found = [d for d in fresh["distance"].values() if d is not None]
+    assert not RULES[name][0].lossless or max(found) == 0
+
+
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_does_what_the_table_says(name):
+def test_a_rule_that_is_tagged_lossy_is_seen_to_be(name):
     rule, ways = RULES[name]
-    for way in ways:
-        fresh, written = law_of_rule(name, way), recorded_row("rules", name, way)
-        assert fresh["tag"] == written["tag"] and fresh["distance"] == pytest.approx(
-            written["distance"], abs=2e-6
-        )
-        found = [d for d in fresh["distance"].values() if d is not None]
-        assert not rule.lossless or max(found) == 0
     lossy = [
         d
         for way in ways
         for label, d in recorded_row("rules", name, way)["distance"].items()
         if label != "T = 0" and d
     ]
-    assert rule.lossless or max(lossy) > 0.1, "a rule that is tagged lossy must be seen to be"
+    assert rule.lossless or max(lossy) > 0.1
 
 
 def test_drafters_run_under_every_rule_that_is_lossless_everywhere():
@@ -101,7 +106,7 @@ def test_two_tokens_of_a_drafter_have_the_targets_distribution(name, judge):
 @pytest.mark.parametrize(
     "name, judge",
     [
-        pytest.param(*pair, marks=pytest.mark.matrix if draw(" ".join(pair), 64) else ())
+        pytest.param(*pair, marks=pytest.mark.matrix if draw(" ".join(pair), 128) else ())
         for pair in PAIRS
     ],
 )

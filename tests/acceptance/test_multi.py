@@ -76,7 +76,7 @@ TREES = {
 WALKS = [speculative_sampling, sample_and_match, traversal_verification]
 
 
-@pytest.mark.parametrize("rule, way, zeros", one_in(6, product(WALKS, TREES, [False, True])))
+@pytest.mark.parametrize("rule, way, zeros", one_in(14, product(WALKS, TREES, [False, True])))
 def test_trees_of_two_levels_are_lossless(rule, way, zeros):
     target, draft = random_law(3, 3, zeros), random_law(12, 3, zeros)
     assert bias(target, draft, rule, 2, TREES[way]) < EXACT

@@ -31,7 +31,7 @@ from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 
 
-@pytest.fixture(scope="module", params=one_in(4, [*NATIVE, *FAMILIES], NATIVE))
+@pytest.fixture(scope="module", params=one_in(8, [*NATIVE, *FAMILIES], NATIVE))
 def target(request):
     return model_named(request.param)
 
@@ -44,11 +44,14 @@ def draft(target):
 # 1. Temperature 0: the target's own greedy text --------------------------------------------------
 
 
-def test_greedy_text_is_the_targets_own(target, draft):
+@pytest.mark.parametrize(
+    "gammas", [(1, 3, 8), pytest.param((2, 4, 5, 6, 7), marks=pytest.mark.registry)]
+)
+def test_greedy_text_is_the_targets_own(target, draft, gammas):
     plain = generate(target, PROMPT, max_new_tokens=18).tokens
     assert plain.unique().numel() > 3, "a text this plain would hide mistakes"
     accepted = rejected = 0
-    for gamma in range(1, 9):
+    for gamma in gammas:
         out = generate(target, PROMPT, ModelDrafter(draft, gamma), max_new_tokens=18)
         assert torch.equal(out.tokens, plain), gamma
         accepted += out.stats.accepted

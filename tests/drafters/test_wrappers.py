@@ -153,7 +153,7 @@ def test_every_composite_drafter_is_a_wrapper_here():
     assert {kind.__name__ for kind in library - made} <= bases
 
 
-@pytest.mark.parametrize("name", one_in(16, PAIRS))
+@pytest.mark.parametrize("name", one_in(32, PAIRS))
 def test_two_wrappers_keep_the_distribution_or_are_refused(name):
     outer, inner, base = PAIRS[name]
     try:

@@ -469,7 +469,10 @@ def differences_from_plain(pair, draft, prompts, count=64):
     return differences
 
 
-@pytest.mark.parametrize("dtype, rounding", [("float32", 1e-5), ("bfloat16", 4 * 2**-8)])
+ROUNDING = [("float32", 1e-5), pytest.param("bfloat16", 4 * 2**-8, marks=pytest.mark.registry)]
+
+
+@pytest.mark.parametrize("dtype, rounding", ROUNDING)
 def test_speculative_greedy_text_equals_plain_text(dtype, rounding):
     """Only a top-2 gap within rounding, relative to the largest logit, excuses a difference."""
     pair = load_pair(device="cpu", dtype=dtype)

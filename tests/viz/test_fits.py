@@ -4,6 +4,7 @@ import functools
 
 import gallery
 import pytest
+from chosen import one_in
 from mounting import bare_page
 
 BOOK, PHONE = 870, 358
@@ -12,8 +13,6 @@ MOST = {BOOK: 640, PHONE: 800}
 """Heights that fit below the header, in px: of 700 on the laptop, of 844 on the phone."""
 WITHOUT_TASK = {"log_line", "race", "round"}
 """They ask something else: a line to read, a request, whether a word is accepted."""
-
-every_interactive = pytest.mark.parametrize("name", sorted(gallery.GALLERY))
 
 
 @functools.cache
@@ -33,31 +32,29 @@ def opened(new_page):
     return open_at
 
 
-@pytest.mark.browser
-@every_interactive
-@pytest.mark.parametrize("width", [BOOK, PHONE])
-def test_it_fits_the_screen(opened, name: str, width: int):
+def check_that_it_fits(page, width: int):
     """Question, controls and answer are in view together; on a phone the rest is in folds."""
-    page = opened(name, width)
     box = page.locator("section.sdl").bounding_box()
     assert box["width"] == width and box["height"] <= MOST[width]
     assert page.evaluate("document.documentElement.scrollWidth") <= width + 16
 
 
 @pytest.mark.browser
-@every_interactive
-def test_it_opens_with_something_to_see_and_at_most_three_tiles(opened, name: str):
+@pytest.mark.parametrize("name", one_in(4, sorted(gallery.GALLERY)))
+def test_on_a_phone_it_fits_the_screen(opened, name: str):
+    check_that_it_fits(opened(name, PHONE), PHONE)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", sorted(gallery.GALLERY))
+def test_it_fits_the_screen_with_something_to_see_and_the_same_buttons(opened, name: str):
+    """It shows at most three tiles; what plays has the buttons of every other one."""
     page = opened(name, BOOK)
+    check_that_it_fits(page, BOOK)
     tiles = [text for text in page.locator(".sdl-readouts dd").all() if text.is_visible()]
     assert len(tiles) <= 3 and "–" not in [tile.inner_text() for tile in tiles]
     assert page.locator("section.sdl :is(svg *, tbody td, .sdl-race-text span)").count() > 5
     assert (page.locator(".sdl-task").count() == 1) != (name in WITHOUT_TASK)
-
-
-@pytest.mark.browser
-@every_interactive
-def test_what_plays_has_the_same_three_buttons(opened, name: str):
-    page = opened(name, BOOK)
     buttons = page.locator(".sdl-move").all_inner_texts()
     assert buttons in ([], ["Play", "Step", "Reset"], ["Pause", "Step", "Reset"])
     others = page.locator("section.sdl .sdl-button:not(.sdl-move)").all_inner_texts()
