@@ -21,14 +21,28 @@ def one_in(count: int, values: Iterable, always: Iterable[str] = ()) -> list:
     """Return values, or tuples of them, as parameters; most of them carry the mark `registry`.
 
     Args:
-        count: the sample has about one case in `count`.
+        count: the sample has about one case in `count`, and at least one.
         values: of the cases. A case is named by its values' own names.
         always: names that have no mark in any commit.
     """
     cases = [value if isinstance(value, tuple) else (value,) for value in values]
     names = [" ".join(str(getattr(part, "name", part)) for part in case) for case in cases]
     quick = {*always, *(name for name in names if draw(name, count) == 0)}
+    quick = quick or {names[draw(names[0], len(names))]}
     return [
         pytest.param(*case, marks=() if name in quick else pytest.mark.registry, id=name)
         for case, name in zip(cases, names)
+    ]
+
+
+def one_of(name: str, values: Iterable) -> list:
+    """Return values, or tuples of them, as parameters; all but one carry the mark `registry`.
+
+    The one without it follows from the name and the commit.
+    """
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    quick = draw(name, len(cases))
+    return [
+        pytest.param(*case, marks=() if number == quick else pytest.mark.registry)
+        for number, case in enumerate(cases)
     ]

@@ -44,6 +44,16 @@ def find_book() -> Path:
     return BOOK
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_measured_bandwidth() -> Iterator[None]:
+    """Every recording would read hundreds of megabytes for seconds, and no test asks for the result."""
+    from specdec_lite.measure import machine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "_bandwidth", lambda device: 1e9)
+        yield
+
+
 @pytest.fixture(scope="session")
 def book() -> Path:
     """The folder of the built book."""

@@ -41,7 +41,7 @@ def same(batched, single):
 GREEDY = [None, "draft model", "Medusa heads, a sparse tree", "suffix decoding"]
 """Greedily, a batch differs from temperature 1 only in how a row chooses; some drafters show it."""
 EVERY = [(name, 1.0) for name in (None, *NAMES)]
-CASES = one_in(4, EVERY, [f"{name} 1.0" for name in GREEDY]) + [
+CASES = one_in(8, EVERY, [f"{name} 1.0" for name in GREEDY]) + [
     (name, 0.0) if name in GREEDY else pytest.param(name, 0.0, marks=pytest.mark.weekly)
     for name in (None, *NAMES)
 ]

@@ -5,6 +5,7 @@ import gc
 import psutil
 import pytest
 import torch
+from chosen import one_of
 from models_zoo import PROMPT, hugging_face, native, perturbed
 from registry import DRAFTERS
 from torch._subclasses.fake_tensor import FakeTensor
@@ -72,7 +73,7 @@ def grown(tokens, drafter_of, **options):
 
 
 @pytest.mark.parametrize("tokens", [512, pytest.param(4096, marks=pytest.mark.weekly)])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", one_of(__name__, [0.0, 1.0]))
 def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
     """Both caches are reserved at the start, so memory grows with the committed text only."""
     drafter_of = lambda draft: ModelDrafter(draft, 4)

@@ -210,6 +210,7 @@ def distance(counts):
 TWO = [Sampling(1.0), Sampling(0.7, top_p=0.95)]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(rate=2e-7)
 @pytest.mark.parametrize("sampling", one_in(2, TWO, [str(TWO[0])]))
 def test_only_the_distance_to_the_targets_distribution_falls_with_samples(sampling):

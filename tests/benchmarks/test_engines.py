@@ -174,6 +174,7 @@ class Engine:
         return {"done": done, "steps": steps, "counters": counters}
 
 
+@pytest.mark.slow
 def test_the_simulator_predicts_an_engine_that_meets_its_assumptions(monkeypatch):
     monkeypatch.setattr(engine_load, "COUNT", 60)
     workers = {"plain": Engine(0), "draft_model": Engine(4)}

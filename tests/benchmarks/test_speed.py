@@ -20,7 +20,6 @@ from benchmarks.hugging_face import HuggingFace
 from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.loading.pairs import SHIPPED, Pair
-from specdec_lite.measure import machine
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
@@ -102,7 +101,6 @@ def recorded(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "measure", measure)
-        patch.setattr(machine, "_bandwidth", lambda device: 1e9)
         patch.setattr("os.getloadavg", lambda: (1.5, 1.0, 0.5), raising=False)
         with pytest.raises(KeyboardInterrupt):
             run(folder)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from broken_drafts import Altered
 from caches import contents
-from chosen import one_in
+from chosen import one_in, one_of
 from features_zoo import KINDS, random_head
 from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -315,7 +315,7 @@ def test_offline_acceptance_equals_that_of_the_first_node_in_decoding():
 @pytest.mark.parametrize(
     "draft", [3, Confidence(3, 0.2), TokenTree([0, 1, 0, 2], [-1, -1, 0, -1]), GROWTH]
 )
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", one_of(__name__, [0.0, 1.0]))
 def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature, monkeypatch):
     head = random_head(TARGET, kind, ids=IDS)
     drafter = (MtpDrafter if kind == "mtp" else EagleDrafter)(TARGET, head, draft)

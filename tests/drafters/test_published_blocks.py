@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from chosen import one_of
 from models_zoo import PROMPT, native
 from safetensors.torch import save_file
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -339,7 +340,9 @@ def test_the_comparison_detects_parts_that_are_ignored(kind, change, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["DFlash, mixed layers", "DSpark", "DFlash 2"])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5, top_p=0.8)], ids=str)
+@pytest.mark.parametrize(
+    "sampling", one_of(__name__, [Sampling(), Sampling(0.5, top_p=0.8)]), ids=str
+)
 def test_the_distribution_is_the_targets(kind, sampling, tmp_path):
     target = native(seed=5, vocab_size=3, **TINY)
     own, entries = KINDS[kind]

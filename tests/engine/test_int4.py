@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from chosen import one_of
 from models_zoo import PROMPT, logits_in_chains
 from torch import nn
 
@@ -186,6 +187,7 @@ def test_inputs_of_any_size_are_multiplied():
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [("-mavx2", "-mfma"), pytest.param(("-mfma",), marks=pytest.mark.registry)]
 )
@@ -318,7 +320,7 @@ def test_a_tree_agrees_to_rounding():
         assert (nodes[node + 1] - alone).abs().max() < 0.05 * alone.abs().max()
 
 
-@pytest.mark.parametrize("gamma", [1, 3, 8])
+@pytest.mark.parametrize("gamma", one_of(__name__, [1, 3, 8]))
 def test_greedy_text_with_a_draft_is_plain_text(gamma, each_product):
     target, draft = model_of_4_bits(), model_of_4_bits(seed=1)
     plain = generate(target, PROMPT, None, 80).tokens

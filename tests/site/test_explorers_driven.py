@@ -1,13 +1,14 @@
 """The speedup explorer and the roofline explorer, by keyboard, mouse and touch, wide and narrow."""
 
 import pytest
+from chosen import one_of
 from mounting import open_phone_folds, pause, says
 
 from specdec_book.viz import Explorer
 from specdec_book.viz.roofline import Roofline
 from specdec_lite import roofline, theory
 
-WIDTHS = pytest.mark.parametrize("width", [1280, 390])
+WIDTHS = pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))
 
 
 def press(page, slider: str, key: str, times: int = 1) -> None:

@@ -99,6 +99,7 @@ def test_calibration_prompts_are_no_evaluation_prompts():
     )
 
 
+@pytest.mark.slow
 def test_a_whole_run_trains_stores_and_records(tmp_path, monkeypatch, target):
     streams = {
         name: np.tile(np.arange(40, dtype=np.uint16), 60) for name in ("library", "tests", "docs")

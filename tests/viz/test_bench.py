@@ -9,6 +9,7 @@ import pytest
 import torch
 import traitlets
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from mounting import open_phone_folds, says
 
@@ -252,7 +253,7 @@ bench.render({{ model, el: document.getElementById("place") }});
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))
 def test_bench_in_a_browser(chromium, width):
     """Solve the task by keyboard, drag a bar by mouse, and compare the table with the rule."""
     state = {"p": [0.5, 0.3, 0.2], "q": [0.5, 0.3, 0.2], "rule": "exact", "seed": 0}

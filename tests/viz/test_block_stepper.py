@@ -4,6 +4,7 @@ import json
 
 import pytest
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from letters import Letters, tiny
 from mounting import bare_page, says
@@ -208,7 +209,7 @@ def test_widget_carries_its_recording(run, recorded):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     page = mounted(recorded, width, theme)
     moments = moments_of(recorded.rounds)

@@ -2,6 +2,7 @@
 
 import pytest
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from letters import Letters, tiny
 from mounting import pause, says
@@ -54,7 +55,7 @@ def test_only_runs_of_chains_are_recorded():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(grid, mounted, width, theme):
     page = mounted(grid, width, theme)
     says(page, ".sdl-summary", "and the pass added")  # it opens after a pass

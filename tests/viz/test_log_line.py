@@ -2,6 +2,7 @@
 
 import pytest
 import traitlets
+from chosen import one_of
 from javascript import evaluate
 from mounting import outside_the_frame, says
 
@@ -30,7 +31,7 @@ def test_gamma_completes_a_line_that_lacks_it(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1000, 374])
+@pytest.mark.parametrize("width", one_of(__name__, [1000, 374]))
 def test_it_stays_in_its_frame(mounted, width):
     page = mounted(LogLine(), width)
     for example in evaluate("log_line", [{"name": "presets", "args": []}])[0]:

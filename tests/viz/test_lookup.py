@@ -5,6 +5,7 @@ import random
 
 import pytest
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from letters import Letters
 from mounting import pause, says
@@ -83,7 +84,7 @@ def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(explorer, mounted, width, theme):
     page = mounted(explorer, width, theme)
     page.get_by_label("Round", exact=True).focus()

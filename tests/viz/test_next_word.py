@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import traitlets
+from chosen import one_of
 from javascript import evaluate
 from mounting import says
 
@@ -100,7 +101,7 @@ def test_state_and_bounds():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))
 def test_the_task_is_solved_by_keyboard(mounted, width):
     page = mounted(NextWord(contexts=CONTEXTS), width)
     says(page, ".sdl-task-state", "raise the temperature")

@@ -2,6 +2,7 @@
 
 import pytest
 import traitlets
+from chosen import one_of
 from mounting import outside_the_frame, pause, says
 
 from specdec_book.viz import Payoff
@@ -32,7 +33,7 @@ def test_the_task_is_solved_by_keyboard_and_menu(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1000, 374])
+@pytest.mark.parametrize("width", one_of(__name__, [1000, 374]))
 def test_it_stays_in_its_frame(mounted, width):
     page = mounted(Payoff(), width)
     settings = [

@@ -5,6 +5,7 @@ import json
 import pytest
 import traitlets
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from letters import Letters, tiny
 from mounting import bare_page, says
@@ -113,7 +114,7 @@ LINES = """() => [...document.querySelectorAll(".sdl-race-text")].map((text) => 
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1366, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1366, "light"), (390, "dark")]))
 def test_both_lanes_hold_the_whole_text_with_the_same_lines(mounted, width, theme):
     page = mounted(Race.load(), width, theme)
     for index, race in enumerate(Race.load().races):

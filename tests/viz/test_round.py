@@ -8,6 +8,7 @@ import json
 import pytest
 import torch
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from letters import Letters, tiny
 from mounting import bare_page, says
@@ -210,7 +211,9 @@ def first_of(kind: str, **values) -> int:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, height, theme", [(1366, 640, "light"), (390, 760, "dark")])
+@pytest.mark.parametrize(
+    "width, height, theme", one_of(__name__, [(1366, 640, "light"), (390, 760, "dark")])
+)
 def test_fits_and_keeps_its_height_at_every_moment(mounted, width, height, theme):
     page = mounted(Round.load(), min(width, 790), theme)
     sizes = []
@@ -240,7 +243,7 @@ def test_the_rows_light_up_at_the_pass(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [790, 390])
+@pytest.mark.parametrize("width", one_of(__name__, [790, 390]))
 def test_stepped_and_scrubbed(mounted, width):
     page = mounted(Round.load(), width)
     at = lambda: page.evaluate("model.get('moment')")

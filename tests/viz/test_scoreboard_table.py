@@ -4,6 +4,7 @@ import boards
 import pytest
 import traitlets
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from mounting import open_phone_folds, outside_the_frame, says
 
@@ -96,7 +97,7 @@ def test_a_chapter_link_shows_its_number():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_sorting_filtering_and_choosing(mounted, width, theme):
     table = Scoreboard.of(boards.board(), {"draft × typical": 0.2}, setting=4)
     page = mounted(table, width, theme)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import traitlets
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from mounting import says
 
@@ -93,7 +94,7 @@ def test_bad_state_is_rejected():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SecondWord(), width, theme)
     says(page, ".sdl-summary", "also drafts “of problem”")

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import traitlets
+from chosen import one_of
 from javascript import evaluate
 from mounting import outside_the_frame, pause, says
 
@@ -100,7 +101,7 @@ def test_the_task_is_solved_by_keyboard(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1000, 374])
+@pytest.mark.parametrize("width", one_of(__name__, [1000, 374]))
 def test_it_stays_in_its_frame_and_fits_a_screen(mounted, width):
     small = PassTimes((1, 16), (1, 9), ((0.01, 0.01), (0.02, 0.08)), (0.001, 0.002))
     page = mounted(Serving(tables=[table("measured", small)]), width)

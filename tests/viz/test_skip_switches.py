@@ -5,6 +5,7 @@ import random
 import pytest
 import traitlets
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from mounting import says
 
@@ -100,7 +101,7 @@ def test_the_first_target_is_the_default():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
     says(page, ".sdl-task-state", "so far")  # it opens with one sublayer off

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
@@ -147,7 +148,7 @@ def test_widget_carries_its_recording():
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))
 def test_used_by_keyboard_and_mouse(run, mounted, width):
     rounds = run[3]
     page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds), width)

@@ -2,6 +2,7 @@
 
 import pytest
 import traitlets
+from chosen import one_of
 from javascript import evaluate
 from mounting import says
 
@@ -63,7 +64,7 @@ def test_bad_traits_are_rejected(bad, named):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1000, 390])
+@pytest.mark.parametrize("width", one_of(__name__, [1000, 390]))
 def test_the_task_is_solved_by_keyboard_and_mouse(mounted, width):
     page = mounted(TreeBudget(**STATE), width)
     says(page, ".sdl-task-state", "Set the growth")

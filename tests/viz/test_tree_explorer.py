@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import traitlets
 from browsing import accessibility_faults
+from chosen import one_of
 from javascript import evaluate
 from mounting import open_phone_folds, says
 
@@ -275,7 +276,7 @@ def test_the_task_is_solved_by_keyboard(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))
 def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     page = mounted(TreeExplorer(), width)
     open_phone_folds(page)
@@ -366,7 +367,7 @@ def test_a_node_shows_its_mask_row_and_its_leaks(mounted):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", [(1280, "dark"), (390, "light")])
+@pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "dark"), (390, "light")]))
 def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
