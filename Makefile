@@ -29,7 +29,7 @@ endif
 # The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
 book serve zip check sample test test-all mutate: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help format lint check book sample compiled test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
+.PHONY: help format lint check book sample test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make format lay out Python and JavaScript as make lint expects"
@@ -101,12 +101,13 @@ sample: $(SETUP)
 	SPECDEC_CHAPTERS="$(CHAPTERS)" $(NICE) $(BIN)/jupyter-book build . -W -n --keep-going --path-output $(SAMPLE)
 
 # The tests' byte code, beside make sample: else every process of tests would compile all files. A fault shows when they run.
-compiled: lint
+$(VENV)/.compiled: lint
 	@$(NICE) $(BIN)/python -m pytest -qq --collect-only > /dev/null || true
+	@touch $@
 
 # With this variable a missing book is a failure; without it, tests that need the book are skipped.
 test test-all: export SPECDEC_REQUIRE_BOOK := 1
-test: lint compiled sample
+test: lint $(VENV)/.compiled sample
 	SPECDEC_BOOK=$(SAMPLE)/$(BOOK) $(PYTEST) -m "$(QUICK) and (sample or not book)"
 
 test-all: test
