@@ -2,12 +2,12 @@
 
 import pytest
 from browsing import START, parsed
+from chosen import one_of
 from mounting import settle
 
 BETWEEN = pytest.mark.registry  # the lowest window and the phone are the hardest
 WINDOWS = [
-    (1280, 632),
-    (390, 844),
+    *one_of(__name__, [(1280, 632), (390, 844)]),
     *(pytest.param(*window, marks=BETWEEN) for window in [(1366, 700), (1440, 789)]),
 ]
 IN_VIEW = """(selector) => [...document.querySelectorAll(selector)].every((part) => {

@@ -326,6 +326,7 @@ def test_a_whole_run_stores_and_records_and_is_not_repeated(
     assert [run["held_out"] for run in again] == [run["held_out"] for run in runs]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, small_run, tmp_path, monkeypatch):
     small_run("--regime=frozen", "--loss=mean")
     weights = (tmp_path / "out" / FILE).read_bytes()

@@ -256,6 +256,7 @@ def test_only_tokens_that_the_target_wrote_are_scored():
     assert abs(right - loss(TEXT, states(), positions, 1, 1.0)) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_whole_recording(tmp_path, monkeypatch):
     tiny(monkeypatch)
 

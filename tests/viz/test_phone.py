@@ -2,6 +2,7 @@
 
 import pytest
 from browsing import accessibility_faults, unfold
+from chosen import one_of
 
 from specdec_book.viz import Bench, Explorer, TreeBudget, TreeExplorer
 
@@ -10,7 +11,7 @@ MOST = 1000  # px; a phone shows about 750 at a time
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("kind", [Bench, Explorer, TreeBudget, TreeExplorer])
+@pytest.mark.parametrize("kind", one_of(__name__, [Bench, Explorer, TreeBudget, TreeExplorer]))
 def test_a_phone_shows_the_rest_in_folds(mounted, kind):
     widget = kind(siblings=True) if kind is Bench else kind()
     page = mounted(widget, PHONE)
