@@ -17,7 +17,7 @@ from collections.abc import Callable
 from tornado.web import Application, RequestHandler
 
 from specdec_book import recordings, viz
-from specdec_book.recordings import board
+from specdec_book.recordings import board, measured
 from specdec_book.viz.block_stepper import BlockStepper
 from specdec_book.viz.interactive import STATIC, Interactive, source
 from specdec_book.viz.jacobi_grid import JacobiGrid
@@ -93,6 +93,20 @@ def lookup() -> viz.Lookup:
     return viz.Lookup.of({"a function": (prompt, answer)}, pair.tokenizer)
 
 
+def pairs() -> viz.Explorer:
+    """Return the explorer of measured pairs."""
+    return viz.Explorer.of_pairs([*measured.published_pairs(), *measured.recorded_pairs()])
+
+
+def fault() -> viz.LogLine:
+    """Return the reading of a line with many positions, of which most accept nothing."""
+    rates = ", ".join(f"{rate:.3f}" for rate in (0.6, 0.385, 0.215, 0.108, 0.062, *[0.0] * 10))
+    return viz.LogLine(
+        text="SpecDecoding metrics: Mean acceptance length: 2.37, Accepted: 89 tokens, Drafted: 975"
+        f" tokens, Per-position acceptance rate: {rates}, Avg Draft acceptance rate: 9.1%"
+    )
+
+
 def stops() -> StopExplorer:
     """Return the explorer of a recorded draft."""
     story = recordings.load("jacobi-and-stopping").data["drafts"]
@@ -104,12 +118,15 @@ GALLERY: dict[str, Callable[[], Interactive]] = {
     for kind in vars(viz).values()
     if isinstance(kind, type) and issubclass(kind, Interactive) and kind is not Interactive
 } | {
+    "bench_of_siblings": lambda: viz.Bench(siblings=True),
     "block_stepper": blocks,
+    "explorer_of_pairs": pairs,
     "growth": growth,
     "log_line": lambda: viz.LogLine(
         text="draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance length"
         " =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)"
     ),
+    "log_line_of_a_fault": fault,
     "lookup": lookup,
     "scoreboard": lambda: viz.Scoreboard.of(board.load("smollm2")),
     "jacobi_grid": lambda: JacobiGrid(**recordings.load("jacobi-and-stopping").data["grids"]),
@@ -117,7 +134,7 @@ GALLERY: dict[str, Callable[[], Interactive]] = {
     "stepper": Stepper.load,
     "stop_explorer": stops,
 }
-"""Each module, and how its interactive is made."""
+"""How the interactive of each module is made, and further ones that fill their modules otherwise."""
 
 
 def bare_page(widget: Interactive, theme: str) -> str:

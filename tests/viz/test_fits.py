@@ -4,6 +4,7 @@ import functools
 
 import gallery
 import pytest
+from browsing import INTERACTIVES, pages_with, unfold
 from chosen import one_in
 from mounting import bare_page
 
@@ -40,6 +41,18 @@ def check_that_it_fits(page, width: int):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("window, width", [(1366, BOOK), (390, PHONE)])
+@pytest.mark.parametrize("page_name", pages_with(INTERACTIVES))
+def test_the_interactives_of_a_page_fit_the_screen(open_page, page_name, window: int, width: int):
+    """A page fills its interactives with data of its own."""
+    page = open_page(page_name, window)
+    unfold(page)
+    boxes = page.locator(f"{INTERACTIVES} > section.sdl")
+    heights = {box.get_attribute("class"): box.bounding_box()["height"] for box in boxes.all()}
+    assert heights and {name: h for name, h in heights.items() if h > MOST[width]} == {}
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("name", one_in(4, sorted(gallery.GALLERY)))
 def test_on_a_phone_it_fits_the_screen(opened, name: str):
     check_that_it_fits(opened(name, PHONE), PHONE)
@@ -54,7 +67,8 @@ def test_it_fits_the_screen_with_something_to_see_and_the_same_buttons(opened, n
     tiles = [text for text in page.locator(".sdl-readouts dd").all() if text.is_visible()]
     assert len(tiles) <= 3 and "–" not in [tile.inner_text() for tile in tiles]
     assert page.locator("section.sdl :is(svg *, tbody td, .sdl-race-text span)").count() > 5
-    assert (page.locator(".sdl-task").count() == 1) != (name in WITHOUT_TASK)
+    module = name.split("_of_")[0]
+    assert (page.locator(".sdl-task").count() == 1) != (module in WITHOUT_TASK)
     buttons = page.locator(".sdl-move").all_inner_texts()
     assert buttons in ([], ["Play", "Step", "Reset"], ["Pause", "Step", "Reset"])
     others = page.locator("section.sdl .sdl-button:not(.sdl-move)").all_inner_texts()

@@ -1,7 +1,7 @@
 """On a phone an interactive is short: its controls and what they change are seen together."""
 
 import pytest
-from browsing import accessibility_faults, unfold
+from browsing import accessibility_faults
 from chosen import one_of
 
 from specdec_book.viz import Bench, Explorer, TreeBudget, TreeExplorer
@@ -32,16 +32,3 @@ def test_a_laptop_shows_everything_without_folds(mounted):
     folds = page.locator(".sdl-phone-fold")
     assert page.locator(".sdl-phone-fold[open]").count() == folds.count() > 0
     assert not any(fold.locator("> summary").is_visible() for fold in folds.all())
-
-
-@pytest.mark.book
-@pytest.mark.browser
-@pytest.mark.parametrize(
-    "page_name", ["04_blockwise_parallel", "07_how_fast", "10_medusa", "11_token_trees", "13_eagle"]
-)
-def test_the_interactives_of_a_page_are_short(open_page, page_name):
-    page = open_page(f"notebooks/{page_name}.html", width=PHONE)
-    unfold(page, "details.hide")
-    for interactive in page.locator(".sdl-interactive section.sdl").all():
-        interactive.scroll_into_view_if_needed()
-        assert interactive.bounding_box()["height"] <= MOST, interactive.get_attribute("aria-label")

@@ -522,28 +522,27 @@ function render({ model, el }) {
     ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
     : [words, solved(0, 24)];
   const facts = make("dl", { class: "sdl-readouts" });
-  const [miss, by] = [0, 1].map(() => make("p", { class: "sdl-note" }));
+  const by = make("p", { class: "sdl-note" });
   const gains = make("dl", { class: "sdl-readouts" });
   const answer = foldOf("Each lever alone", gains);
   const numbers = make("dl", { class: "sdl-readouts" });
   const more = foldOf("All numbers", numbers, chartRow(charts.tokens.node));
   more.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const pairs = field(`${id}-preset`, isLevers ? "Pair" : "Start from", start);
+  if (isLevers) pairs.classList.add("sdl-pair"); // the name of a pair needs more room than a slider
   const picks = {};
   const about = (s) => {
     const { label, measured, by: who, source } = preset ?? {};
     const off = measured ? Math.round(100 * (predicted(own) / measured - 1)) : 0;
     const words = off ? `${Math.abs(off)} % too ${off < 0 ? "low" : "high"}` : "right to within 1 %";
     const link = source ? [make("a", { href: source, rel: "noopener" }, "source"), "."] : [];
-    miss.textContent = preset
-      ? `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${words}.`
-      : "";
     by.replaceChildren(...(preset ? [`${label}. ${who} `, ...link] : []));
     define(facts, preset?.facts ?? []);
     define(
       gains,
       levers(s).map(([name, value]) => [name, times(value)]),
     );
+    return preset ? `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${words}. ` : "";
   };
   const draw = () => {
     offer();
@@ -551,7 +550,7 @@ function render({ model, el }) {
     const r = consequences(s);
     showSliders(s);
     start.firstChild.value = preset ? String(choices.indexOf(preset)) : "";
-    if (isLevers) about(s);
+    const miss = isLevers ? about(s) : "";
     const paint = (name, drawChart, ...rest) => {
       picks[name] = drawChart(...blank(charts[name], 240, 560), ...rest);
     };
@@ -564,7 +563,7 @@ function render({ model, el }) {
       `A round of ${plural(s.gamma, "draft")} emits ${r.tokens.toFixed(2)} tokens: ${times(now)} as fast as plain decoding`;
     key.replaceChildren(...keys(s, r));
     charts.curve.node.querySelector("figcaption").textContent =
-      `${r.isCorrected ? "Dashed: with t, o and o₀. " : ""}Drag to set γ.`;
+      `${miss}${r.isCorrected ? "Dashed: with t, o and o₀. " : ""}Drag to set γ.`;
     define(numbers, readouts(s, r, preset));
     return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)]];
   };
@@ -581,15 +580,13 @@ function render({ model, el }) {
     ({ repaint } = own);
     return [
       task,
-      ...(isLevers ? [pairs] : []),
-      controlRow(...(isLevers ? [] : [pairs]), ...main),
+      controlRow(pairs, ...main),
       chartRow(
         charts.round.node,
         charts.curve.node,
         phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
       ),
       spoken,
-      ...(isLevers ? [miss] : []),
       foldRow(
         ...(isLevers ? [foldOf("About this pair", by, facts), answer] : []),
         foldOf("More costs: t, o, o₀, ĉ", controlRow(...corrections)),

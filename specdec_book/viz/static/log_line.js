@@ -211,7 +211,7 @@ const shown = (value, digits = 2) => (value === null ? "–" : String(Number(val
 
 // Bars by position: what the engine prints (of all drafts), and what tells about the draft (of those tested).
 function drawPositions(svg, width, { rates, profile }) {
-  const box = { left: 34, right: width - 8, top: 10, bottom: 96 };
+  const box = { left: 34, right: width - 8, top: 10, bottom: 82 };
   const y = (v) => box.bottom - v * (box.bottom - box.top);
   const step = (box.right - box.left) / rates.length;
   rulings(svg, box, y, [0, 0.5, 1]);
@@ -229,7 +229,7 @@ function drawPositions(svg, width, { rates, profile }) {
     bar(i, 0.16, rate, "var(--sdl-muted)");
     if (profile.length) bar(i, 0.52, profile[i], "var(--sdl-accepted)");
     const middle = { class: "sdl-faint", "text-anchor": "middle" };
-    svg.append(svgText(box.left + (i + 0.5) * step, 113, String(i + 1), middle));
+    svg.append(svgText(box.left + (i + 0.5) * step, 99, String(i + 1), middle));
   });
 }
 
@@ -256,7 +256,7 @@ function render({ model, el }) {
     "Acceptance by position",
     "Gray: of all drafts, as printed. Green: of those tested there.",
     "",
-    { height: 118 },
+    { height: 104 },
   );
   const onward = make("p", { class: "sdl-note" });
   const root = make(
