@@ -6,6 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from specdec_book import recordings
+from specdec_book.viz.source import source_note
 
 from . import deferred
 from .docutils_tables import table
@@ -18,10 +19,10 @@ def median(races: list[dict], lane: str) -> str:
     return f"{statistics.median(race['per_second'][lane] for race in races):.0f}"
 
 
-def speedup(races: list[dict]) -> str:
-    """Return the median speedup over all turns of some races and its range, as text."""
+def speedup(races: list[dict]) -> tuple[str, str]:
+    """Return the median speedup over all turns of some races and its range, as texts."""
     turns = [value for race in races for value in race["speedups"]]
-    return f"{statistics.median(turns):.2f}× ({min(turns):.2f} to {max(turns):.2f})"
+    return f"{statistics.median(turns):.2f}×", f"{min(turns):.2f} to {max(turns):.2f}"
 
 
 def rows(races: list[dict]) -> list[tuple[str, ...]]:
@@ -31,13 +32,13 @@ def rows(races: list[dict]) -> list[tuple[str, ...]]:
         groups.setdefault((race["threads"], race["kind"]), []).append(race)
     return [
         (
-            str(threads),
             kind,
-            str(len(group)),
+            str(threads),
+            *speedup(group),
             median(group, "plain"),
             median(group, "speculative"),
-            speedup(group),
             f"{statistics.median(race['tau'] for race in group):.2f}",
+            str(len(group)),
         )
         for (threads, kind), group in groups.items()
     ]
@@ -63,13 +64,14 @@ def fill(app: Sphinx, page: str) -> list[nodes.Node]:
         return [nodes.paragraph(text="No machine is recorded yet; run it on yours above.")]
     recording = recordings.load(EXPERIMENT)
     races = recording.data["races"]
-    speeds = ("threads", "kind", "requests", "plain, tokens/s", "speculative, tokens/s")
+    speeds = ("kind", "threads", "speedup", "range of the turns")
+    speeds += ("plain, tokens/s", "speculative, tokens/s", "τ", "requests")
     times = ("threads", "T(1), ms", *(f"T({k})/T(1)" for k in range(2, 9)), "c")
-    source = f"{recording.data['browser']}; {recording.source.replace('`', '')}."
+    source = source_note(f"{recording.data['browser']}; {recording.source}")
     return [
-        table((*speeds, "speedup (range of the turns)", "τ"), rows(races)),
+        table(speeds, rows(races)),
         table(times, costs(races)),
-        nodes.paragraph("", "", nodes.emphasis(text=source)),
+        nodes.raw("", f'<p class="sdl-caption">{source}</p>', format="html"),
     ]
 
 

@@ -6,6 +6,7 @@
   if (!plots.length) return;
 
   const [PHONE, PAPER] = [480, 640]; // px: largest width of a phone's figure, and width of a printed figure
+  const LINE = 16; // px, height of a line in the title of a panel
   const UNDER = 56; // px for a color scale below the panels, if there is no space beside them
   const FLAT = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", thickness: 10, len: 0.8 };
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
@@ -111,20 +112,36 @@
   function forPhone({ data, layout }, width) {
     const room = width / 8;
     const named = (layout.annotations ?? []).filter(({ name }) => name === "end").length > 0;
-    const titled = (axis) =>
+    const share = ({ domain: [start, end] = [0, 1] }) => end - start; // of the width, for one of several panels
+    const titled = (axis, part) =>
       axis.title?.text
         ? {
             ...axis,
-            title: { ...axis.title, text: wrap(axis.title.text, 0.7 * room), font: { size: 13 } },
+            title: { ...axis.title, text: wrap(axis.title.text, 0.7 * room * part), font: { size: 13 } },
           }
         : axis;
     const axes = Object.fromEntries(
-      Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part) : part]),
+      Object.entries(layout).map(([key, part]) => [
+        key,
+        /^[xy]axis\d*$/.test(key) ? titled(part, key[0] === "x" ? share(part) : 1) : part,
+      ]),
     );
+    const panels = Object.keys(axes).filter((key) => /^xaxis/.test(key) && axes[key].domain);
+    const narrowest = Math.min(1, ...panels.map((key) => share(axes[key])));
+    const notes = (layout.annotations ?? []).filter(({ name }) => name !== "end");
+    const heading = (note) => note.yref === "paper" && note.y >= 1 && narrowest < 1;
+    const shortened = notes.map((note) =>
+      heading(note) ? { ...note, text: wrap(note.text, room * narrowest) } : note,
+    );
+    const lines = Math.max(1, ...shortened.filter(heading).map(({ text }) => text.split("<br>").length));
     const { coloraxis: scale, height, margin } = layout;
     const under = scale?.colorbar && scale.showscale !== false ? UNDER : 0; // for the color scale
     return {
-      data: data.map((trace) => (trace.name ? { ...trace, name: wrap(trace.name, room) } : trace)),
+      data: data.map((trace) => ({
+        ...trace,
+        ...(trace.name && { name: wrap(trace.name, room) }),
+        ...(trace.mode?.includes("text") && { text: trace.text.map((text) => wrap(text, 0.5 * room)) }),
+      })),
       layout: {
         ...layout,
         ...axes,
@@ -137,11 +154,12 @@
             colorbar: { ...scale.colorbar, ...FLAT, title: { ...scale.colorbar.title, side: "top" } },
           },
         }),
-        ...(named && {
-          showlegend: true,
-          annotations: layout.annotations.filter(({ name }) => name !== "end"),
-          margin: { ...layout.margin, r: 16 },
+        annotations: shortened,
+        ...(lines > 1 && {
+          height: height + LINE * (lines - 1),
+          margin: { ...margin, t: (margin?.t ?? layout.template.layout.margin.t) + LINE * (lines - 1) },
         }),
+        ...(named && { showlegend: true, margin: { ...layout.margin, r: 16 } }),
       },
     };
   }
@@ -158,6 +176,7 @@
     widths.set(plot, plot.clientWidth);
     await Plotly.react(plot, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);
     await makeRoom(plot);
+    await keepInside(plot);
     drawn.add(plot);
     plot.dataset.drawn = shade;
   }
@@ -169,6 +188,23 @@
     if (over <= 0) return;
     plot.style.height = `${height + over}px`;
     await Plotly.relayout(plot, { height: height + over });
+  }
+
+  // A text beside its point that would leave the figure stands on the point's other side; a centered one moves.
+  async function keepInside(plot) {
+    const box = plot.getBoundingClientRect();
+    const moves = {};
+    for (const node of plot.querySelectorAll(".annotation[data-index]")) {
+      const i = Number(node.dataset.index);
+      const { xanchor, showarrow, xshift = 0 } = plot._fullLayout.annotations[i];
+      const { left, right } = node.getBoundingClientRect();
+      const over = Math.max(0, right - box.right) - Math.max(0, box.left - left);
+      if (!over || showarrow) continue;
+      if (xanchor === "left" || xanchor === "right")
+        moves[`annotations[${i}].xanchor`] = over > 0 ? "right" : "left";
+      else moves[`annotations[${i}].xshift`] = xshift - over;
+    }
+    if (Object.keys(moves).length) await Plotly.relayout(plot, moves);
   }
 
   const near = new IntersectionObserver(

@@ -194,7 +194,14 @@ def name_ends(fig: go.Figure) -> None:
     boxes = [(height(fig, y), LINE_HEIGHT * len(lines)) for (_, y), lines in zip(ends, names)]
     edge = max(x for x, _ in ends)
     at_edge = [i for i, (x, _) in enumerate(ends) if x >= edge - 0.15 * abs(edge)]
-    shift = dict(zip(at_edge, spread_out([boxes[i] for i in at_edge])))
+    inside = [i for i in range(len(ends)) if i not in at_edge]
+    groups = [
+        at_edge,
+        *([i for i in inside if ends[i][0] == x] for x in {ends[i][0] for i in inside}),
+    ]
+    shift = {
+        i: by for group in groups for i, by in zip(group, spread_out([boxes[i] for i in group]))
+    }
     for i, (trace, (x, y), lines) in enumerate(zip(traces, ends, names)):
         color = trace.line.color or trace.marker.color or default[id(trace)]
         fig.add_annotation(
@@ -207,7 +214,7 @@ def name_ends(fig: go.Figure) -> None:
             xshift=8,
             align="left",
             showarrow=False,
-            bgcolor=None if i in shift else LIGHT["background"],  # hides the lines under the name
+            bgcolor=None if i in at_edge else LIGHT["background"],  # hides the lines under the name
             font={"size": 13, "color": ink.get(str(color).lower(), LIGHT["text"])},
         )
     longest = max(len(line) for i in at_edge for line in names[i])

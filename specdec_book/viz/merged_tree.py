@@ -63,6 +63,7 @@ def merged_tree(
             ),
         )
     leaves = max(height for _, height in places.values())
-    fig.update_xaxes(title="level", dtick=1, range=[-0.4, tree.levels + 0.4])
+    axis = dict(title="level", dtick=1, showgrid=False, zeroline=False)
+    fig.update_xaxes(**axis, range=[-0.4, tree.levels + 0.4])
     fig.update_yaxes(visible=False, range=[leaves + 0.6, -0.6])
     return fig

@@ -112,7 +112,7 @@ def test_widgets_carry_their_state_and_reject_bad_state():
 def test_timelines_pair_features_with_shifted_tokens():
     words = Timelines().words
     pairs = evaluate("timelines", [{"name": "pairs", "args": [words, s]} for s in (0, 1)])
-    assert pairs == [[[i, i] for i in range(4)], [[i, i + 1] for i in range(3)]]
+    assert pairs == [[[i, i + shift] for i in range(3)] for shift in (0, 1)]
     laws = [{"law": [["a", 0.5], ["b", 0.25]]}, {"law": [["a", 0.75], ["d", 0.0]]}]
     assert evaluate("timelines", [{"name": "largest", "args": [laws]}]) == [0.75]
     moves = [(-40, 50, 0), (-10, 50, 0), (40, 50, 1), (-400, 50, 0), (400, 50, 1)]

@@ -1,61 +1,87 @@
 // Two timelines: the target's features by position, and the tokens. Dragging the tokens by one position pairs each
-// feature with the token that was drawn from it.
+// feature with the token that was drawn from it. The last pair leads to the draft's guess.
 
 const DEFAULTS = { words: [], laws: [], shift: 0 };
-const [TOP, GAP, BOX] = [20, 76, 30];
+const [TOP, GAP, BOX, GUESS] = [22, 58, 30, 120]; // y of the features, and from there to the tokens and to the guess
+const NARROW = 560; // px; below, only the last pairs are drawn
 const BAR = 260; // px, the longest bar
 
 const formulas = {
-  // The pairs that the draft reads: index of a feature, index of a token. The last word is not known yet.
-  pairs: (words, shift) => Array.from({ length: words.length - 1 - shift }, (_, i) => [i, i + shift]),
+  // The pairs that the draft reads: index of a feature, index of a token. The feature of the last known token is what
+  // the draft has to predict, so it is in no pair.
+  pairs: (words, shift) => Array.from({ length: words.length - 2 }, (_, i) => [i, i + shift]),
   // The largest q of both distributions: the length of a full bar.
   largest: (laws) => Math.max(...laws.flatMap(({ law }) => law.map(([, q]) => q))),
   // The shift after a drag by `distance` pixels, rounded to columns of width `step`.
   shiftAt: (distance, step, from) => Math.min(1, Math.max(0, Math.round(from - distance / step))),
 };
 
+const guessOf = (s) => s.laws[s.shift].law[0][0];
+const isRight = (s) => guessOf(s) === s.words.at(-1);
+
+// The tokens that are drawn: all known ones, or the last three.
+const shownWords = (s, width) => s.words.slice(width < NARROW ? -4 : 0, -1);
+const columnsOf = (s, width) => shownWords(s, width).length + 1; // with a free one on the left
+
 function draw(svg, s) {
   const width = widthOf(svg) || 320;
-  const known = s.words.slice(0, -1);
-  const step = width / (known.length + 1);
-  const wide = Math.min(92, step - 8);
-  const x = (position) => (position + 1.5) * step - wide / 2;
-  svg.setAttribute("height", TOP + GAP + BOX + 14);
-  svg.replaceChildren(
-    make("text", { class: "sdl-faint", x: 0, y: TOP - 6 }, "features"),
-    make("text", { class: "sdl-faint", x: 0, y: TOP + GAP - 6 }, "tokens"),
-  );
-  const box = (position, y, words, color, dashed) =>
+  const known = shownWords(s, width);
+  const step = width / columnsOf(s, width);
+  const wide = Math.min(116, step - 8);
+  const middle = (position) => (position + 1.5) * step;
+  svg.setAttribute("height", TOP + GUESS + BOX + 24);
+  const box = (at, y, words, color, { dashed = false, size = wide } = {}) =>
     svg.append(
       make("rect", {
-        x: x(position),
+        x: at - size / 2,
         y,
-        width: wide,
+        width: size,
         height: BOX,
         rx: 6,
-        fill: `color-mix(in srgb, ${color} 14%, var(--sdl-surface))`,
+        fill: dashed ? "none" : `color-mix(in srgb, ${color} 18%, var(--sdl-surface))`,
         stroke: color,
         "stroke-width": 2,
-        ...(dashed ? { "stroke-dasharray": "4 4" } : {}),
+        ...(dashed && { "stroke-dasharray": "3 4" }),
       }),
-      make("text", { x: x(position) + wide / 2, y: y + 20, "text-anchor": "middle" }, words),
+      make("text", { class: dashed ? "sdl-faint" : "", x: at, y: y + 20, "text-anchor": "middle" }, words),
     );
-  formulas.pairs(s.words, s.shift).forEach(([feature, token]) =>
-    svg.append(
-      make("path", {
-        class: "sdl-edge sdl-edge-seen",
-        d: `M${x(feature) + wide / 2} ${TOP + BOX}V${TOP + GAP}`,
-        "data-token": token,
-      }),
-    ),
-  );
   const letters = Math.max(3, Math.floor(wide / 8));
+  const short = (word, most = letters) => {
+    const whole = visible(word).trim();
+    return whole.length > most ? `${whole.slice(0, most - 1)}…` : whole;
+  };
+  const note = (x, y, words, anchor = "middle") =>
+    svg.append(make("text", { class: "sdl-faint", x, y, "text-anchor": anchor }, words));
+  const tokens = TOP + GAP;
+  const last = known.length - 2; // of the features
+  svg.replaceChildren(
+    ...Array.from({ length: last + 1 }, (_, i) =>
+      make("path", { class: "sdl-edge", d: `M${middle(i)} ${TOP + BOX}V${tokens}` }),
+    ),
+    make("path", { class: "sdl-edge sdl-edge-seen", d: `M${middle(last)} ${tokens + BOX}V${TOP + GUESS}` }),
+  );
+  note(0, TOP - 8, "the target's feature after each token", "start");
+  known.slice(0, -1).forEach((word, i) => box(middle(i), TOP, `f(${short(word, letters - 2)})`, "var(--sdl-target)"));
   known.forEach((word, i) => {
-    const whole = visible(word);
-    const short = whole.length > letters ? `${whole.slice(0, letters - 1)}…` : whole;
-    if (i < known.length - s.shift) box(i, TOP, `f${i}`, "var(--sdl-target)", false);
-    box(i - s.shift, TOP + GAP, short, "var(--sdl-one)", i < s.shift);
+    const at = i - s.shift;
+    const isRead = at >= 0 && at <= last;
+    box(middle(at), tokens, short(word), "var(--sdl-muted)", { dashed: !isRead });
+    if (!isRead) note(middle(at), tokens + BOX + 16, s.shift ? "left out" : "not read");
   });
+  const guess = visible(guessOf(s)).trim();
+  const color = isRight(s) ? "var(--sdl-accepted)" : "var(--sdl-draft)";
+  const size = Math.min(width, 9 * guess.length + 110);
+  box(
+    Math.min(middle(last), width - size / 2 - 2),
+    TOP + GUESS,
+    `guess: ${guess} ${isRight(s) ? "✓" : "✗"}`,
+    color,
+    {
+      size,
+    },
+  );
+  const own = visible(s.words.at(-1)).trim();
+  note(Math.min(middle(last), width - size / 2 - 2), TOP + GUESS + BOX + 17, `the target writes “${own}”`);
 }
 
 function bars(s) {
@@ -85,15 +111,21 @@ function bars(s) {
   );
 }
 
+const wordOf = (s, i) => `“${visible(s.words[i]).trim()}”`;
+
 function sentence(s) {
   const [feature, token] = formulas.pairs(s.words, s.shift).at(-1);
-  return `The newest pair is feature f${feature} with ${quoted(s.words[token])}. The draft's likeliest next token is ${quoted(s.laws[s.shift].law[0][0])}.`;
+  const pair = `The last pair is the feature of ${wordOf(s, feature)} with ${wordOf(s, token)}`;
+  const guess = `“${visible(guessOf(s)).trim()}”`;
+  return s.shift
+    ? `${pair}, which was drawn from it. The block guesses ${guess}.`
+    : `${pair}. The block cannot know that ${wordOf(s, feature + 1)} was drawn, and guesses ${guess}.`;
 }
 
 const taskState = (s) =>
   s.shift === 1
-    ? `Now each feature is paired with the token that was drawn from it. The draft agrees with the target at ${s.laws[1].agrees.toFixed(2)} of all positions; without the shift it was ${s.laws[0].agrees.toFixed(2)}.`
-    : "Each feature is paired with its own token, which the feature already contains. The token drawn next is unknown to the draft.";
+    ? "Now each feature meets the token that was drawn from it."
+    : "Each feature meets its own token, which it already contains.";
 
 const SHIFT = { name: "shift", text: "shift of the tokens, in positions", min: 0, max: 1, digits: 0 };
 
@@ -113,7 +145,8 @@ function render({ model, el }) {
   follow(svg, (px) => {
     if (!from) return;
     const distance = px + svg.getBoundingClientRect().left - from.x;
-    const step = (svg.clientWidth || 320) / start.words.length;
+    const width = svg.clientWidth || 320;
+    const step = width / columnsOf(start, width);
     set({ shift: formulas.shiftAt(distance, step, from.shift) });
   });
   const paint = () => {
@@ -127,10 +160,10 @@ function render({ model, el }) {
     );
     show(s.shift);
     body.replaceChildren(...bars(s));
-    const right = s.laws[s.shift].law.find(([word]) => word === s.words.at(-1))?.[1] ?? 0;
+    const percent = (shift) => `${(100 * s.laws[shift].agrees).toFixed(0)} %`;
     const tiles = [
-      ["q of the target's token", right.toFixed(3)],
-      ["agreement with the target, all positions", s.laws[s.shift].agrees.toFixed(3)],
+      ["right guesses with the own token, all positions", percent(0)],
+      ["with the token drawn next", percent(1)],
     ];
     return [tiles, () => [sentence(s), taskState(s)]];
   };
@@ -138,7 +171,7 @@ function render({ model, el }) {
   const spec = {
     name: "timelines",
     label: "Features and tokens on two timelines",
-    task: "drag the row of tokens one position to the left and watch q.",
+    task: "drag the row of tokens one position to the left and watch the guess.",
     longestState: longest(both.map(taskState)),
     longestSentence: longest(both.map(sentence)),
     listens: ["shift"],
@@ -149,7 +182,7 @@ function render({ model, el }) {
     shift,
     make("div", {}, spoken),
     ...tiles,
-    scroll("The draft's q for the next token", table),
+    foldOf("The likeliest guesses, with q", table),
   ];
   return panel({ model, el }, spec, layout, paint);
 }
