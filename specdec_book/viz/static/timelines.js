@@ -61,7 +61,9 @@ function draw(svg, s) {
     make("path", { class: "sdl-edge sdl-edge-seen", d: `M${middle(last)} ${tokens + BOX}V${TOP + GUESS}` }),
   );
   note(0, TOP - 8, "the target's feature after each token", "start");
-  known.slice(0, -1).forEach((word, i) => box(middle(i), TOP, `f(${short(word, letters - 2)})`, "var(--sdl-target)"));
+  known
+    .slice(0, -1)
+    .forEach((word, i) => box(middle(i), TOP, `f(${short(word, letters - 3)})`, "var(--sdl-target)"));
   known.forEach((word, i) => {
     const at = i - s.shift;
     const isRead = at >= 0 && at <= last;
