@@ -64,6 +64,16 @@
     return { ...trace, marker: { ...trace.marker, color: trace.marker.color.map(color), showscale: true } };
   }
 
+  // The library chooses the color of a text in a bar by the bar's color, and takes the page for white. So a pale bar
+  // gets the page's ink.
+  const PALE = /^rgba\(.*,\s*0?\.[0-4]\d*\)$/;
+  function withInk(trace, ink) {
+    const colors = trace.type === "bar" && trace.text && !trace.textfont?.color && trace.marker?.color;
+    if (!Array.isArray(colors) || !colors.some((color) => PALE.test(color))) return trace;
+    const color = colors.map((each) => (PALE.test(each) ? ink : null));
+    return { ...trace, insidetextfont: { ...trace.insidetextfont, color } };
+  }
+
   function withTheme(figure, shade) {
     const { data, layout } = shade === "dark" ? recolor(figure, DARK) : structuredClone(figure);
     const ink = THEME[shade];
@@ -84,7 +94,9 @@
     for (const each of layout.annotations ?? []) if (each.showarrow !== false) each.arrowcolor ??= ink.text;
     const clear = "rgba(0,0,0,0)";
     return {
-      data: data.map((trace) => (trace.marker?.coloraxis ? withColors(trace, layout.coloraxis) : trace)),
+      data: data.map((trace) =>
+        trace.marker?.coloraxis ? withColors(trace, layout.coloraxis) : withInk(trace, ink.text),
+      ),
       layout: {
         ...layout,
         autosize: true,

@@ -94,6 +94,52 @@ def test_page_has_no_faults(open_page, page_name: str):
     assert faults == []
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", sampled(PAGES))
+def test_what_is_folded_is_hidden(open_page, page_name: str):
+    """A closed fold shows its summary alone: no style shows the content of `details` all the same."""
+    shown = open_page(page_name).evaluate("""() => [...document.querySelectorAll('details:not([open])')]
+      .flatMap((fold) => [...fold.children].slice(1))
+      .filter((child) => child.checkVisibility())
+      .map((child) => child.outerHTML.slice(0, 100))""")
+    assert shown == []
+
+
+TEXTS_OUTSIDE = """() => [...document.querySelectorAll('.sdl-plot')].flatMap((plot) => {
+  const frame = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll('.main-svg text')]
+    .filter((text) => {
+      const { left, right, width } = text.getBoundingClientRect();
+      return width && (left < frame.left - 2 || right > frame.right + 2);
+    })
+    .map((text) => `${text.textContent} (${plot.ariaLabel.slice(0, 40)})`);
+})"""
+"""The texts of figures that are cut off at the left or right."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", pages_with(FIGURES))
+def test_no_text_of_a_figure_is_cut_off(open_page, page_name: str):
+    page = open_page(page_name, width=390)
+    unfold(page)
+    scroll_through(page)
+    assert page.evaluate(TEXTS_OUTSIDE) == []
+
+
+MARKUP = re.compile(r"\]\([^()\s]+\)|\$[^$\n]{1,60}\$|\*\*\w|`[^`\n]+`")
+"""Markdown that was not converted: a link, a formula, bold text or code."""
+
+
+@pytest.mark.parametrize("page_name", PAGES)
+def test_no_text_shows_its_markup(book: Path, page_name: str):
+    """A text that follows `</details>` without an empty line would not be converted."""
+    soup = BeautifulSoup((book / page_name).read_text("utf-8"), "html.parser")
+    for node in soup.select("pre, code, script, style, .math, mjx-container, .sdl-interactive"):
+        node.decompose()
+    texts = [article.get_text(" ") for article in soup.select("article")]
+    assert [match[0] for text in texts for match in MARKUP.finditer(text)] == []
+
+
 @pytest.mark.parametrize("page_name", pages_with(FIGURES))
 def test_no_two_traces_differ_only_in_color(book: Path, page_name: str):
     """Traces in the legend differ in their line, symbol, pattern or width."""
