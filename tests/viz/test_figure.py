@@ -52,6 +52,17 @@ def test_names_do_not_overlap():
     assert all(b - a >= LINE_HEIGHT - 1e-6 for a, b in itertools.pairwise(feet))
 
 
+def test_names_of_lines_that_end_early_do_not_overlap_either():
+    fig = lines(2)
+    fig.data[0].x = fig.data[1].x = [1, 1.5, 2]
+    fig.add_scatter(x=[1, 2, 4], y=[1, 1, 1], name="longest")
+    fig = figure(fig, alt="lines")
+    low, high = fig.layout.yaxis.range
+    scale = (fig.layout.height - 120) / (high - low)
+    early = [(note.y - low) * scale + note.yshift for note in names(fig) if note.x == 2]
+    assert len(early) == 2 and abs(early[0] - early[1]) >= LINE_HEIGHT - 1e-6
+
+
 def test_names_move_no_further_than_they_must():
     assert spread_out([(0, 10), (50, 10)]) == [0, 0]
     assert spread_out([(0, 10), (4, 10)]) == [-3, 3]

@@ -7,6 +7,7 @@ from IPython.display import HTML
 
 from specdec_book.viz import Sketch, sketches, table
 from specdec_book.viz.sketch import WIDTH
+from specdec_book.viz.source import source_note
 from specdec_book.viz.tables import acceptance_text, exit_depth_text
 from specdec_lite import TokenTree
 
@@ -172,3 +173,8 @@ def test_kept_and_refilled_mass_is_compared_with_p():
     unit = kept[0] / 0.3
     assert [x / unit for x in kept] == pytest.approx([0.3, 0.3, 0.2] * 2, rel=1e-4)
     assert [x / unit for x in refilled] == pytest.approx([0.1, 0.06, 0.04, 0.2, 0, 0], abs=1e-4)
+
+
+def test_the_source_of_numbers_shows_its_command_as_code():
+    note = source_note("recorded < now by `python -m benchmarks --turns 4`")
+    assert "recorded &lt; now by <code>python -m benchmarks --turns 4</code></span>" in note
