@@ -6,6 +6,7 @@
   if (!plots.length) return;
 
   const [PHONE, PAPER] = [480, 640]; // px: largest width of a phone's figure, and width of a printed figure
+  const PANEL = 230; // px, about the height of a phone's panel
   const LINE = 16; // px, height of a line in the title of a panel
   const UNDER = 56; // px for a color scale below the panels, if there is no space beside them
   const FLAT = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", thickness: 10, len: 0.8 };
@@ -143,7 +144,7 @@
     const notes = (layout.annotations ?? []).filter(({ name }) => name !== "end");
     const heading = (note) => note.yref === "paper" && note.y >= 1 && narrowest < 1;
     const shortened = notes.map((note) =>
-      heading(note) ? { ...note, text: wrap(note.text, room * narrowest) } : note,
+      heading(note) ? { ...note, text: wrap(note.text, room * narrowest), font: { size: 12 } } : note,
     );
     const lines = Math.max(1, ...shortened.filter(heading).map(({ text }) => text.split("<br>").length));
     const { coloraxis: scale, height, margin } = layout;
@@ -170,6 +171,7 @@
         ...(lines > 1 && {
           height: height + LINE * (lines - 1),
           margin: { ...margin, t: (margin?.t ?? layout.template.layout.margin.t) + LINE * (lines - 1) },
+          legend: { ...layout.legend, y: 1 + (LINE * (lines + 1)) / PANEL },
         }),
         ...(named && { showlegend: true, margin: { ...layout.margin, r: 16 } }),
       },
