@@ -71,7 +71,7 @@ def fill(app: Sphinx, page: str) -> list[nodes.Node]:
     return [
         table(speeds, rows(races)),
         table(times, costs(races)),
-        nodes.raw("", f'<p class="sdl-caption">{source}</p>', format="html"),
+        nodes.raw("", f'<div class="sdl-caption">{source}</div>', format="html"),
     ]
 
 

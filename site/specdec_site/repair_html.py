@@ -178,6 +178,12 @@ def name_authors(soup: BeautifulSoup) -> None:
         line.string = " ".join(line.get_text().split()).replace("By The ", "By the ")
 
 
+def caption_sources(soup: BeautifulSoup) -> None:
+    """Make a paragraph with an ⓘ a caption: a browser would end the paragraph before the ⓘ."""
+    for line in soup.select("article p:has(> details.sdl-source)"):
+        line.name, line["class"] = "div", "sdl-caption"
+
+
 def mount_interactives(soup: BeautifulSoup) -> None:
     """Draw each interactive before anything below it, so that the page does not move."""
     root = soup.html.get("data-content_root", "")
@@ -212,6 +218,7 @@ REPAIRS = (
     use_one_logo,
     ask_predictions,
     name_authors,
+    caption_sources,
     mount_interactives,
     icons.draw_icons,
     policy.restrict,

@@ -32,6 +32,12 @@ def test_a_trace_keeps_its_indentation():
     assert TRACE not in plain, "the parser's default keeps the whitespace too"
 
 
+def test_a_paragraph_with_a_source_is_a_caption():
+    text = '<p><em>finding</em> <details class="sdl-source"><summary>i</summary></details></p>'
+    line = repair(PAGE.format(text), "https://example.org/").select_one("article > *")
+    assert (line.name, line["class"]) == ("div", "sdl-caption") and line.details
+
+
 def test_a_built_page_gets_its_own_card_when_the_cards_are_drawn():
     built = str(repair(PAGE.format("<p>text</p>"), "https://example.org/"))
     own = cards.with_own_card(built, "13_eagle")
