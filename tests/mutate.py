@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("acceptance", "tree", "sampling")
 TESTS = ("acceptance/test_acceptance.py", "acceptance/test_distributions.py", "test_tree.py")
 TESTS += ("test_sampling.py", "test_proposal.py")
+QUICK = "not weekly and not (slow or registry or matrix)"
 PARTS = ("specdec_lite", "tests", "specdec_book", "site", "results", "benchmarks", "README.md")
 SETTINGS = {
     "source_paths": ["specdec_lite"],
@@ -31,7 +32,8 @@ SETTINGS = {
         f"specdec_lite/{module}{end}" for module in MODULES for end in (".py", "/*.py")
     ],
     "pytest_add_cli_args_test_selection": [f"tests/{name}" for name in TESTS],
-    "pytest_add_cli_args": ["-p", "no:cacheprovider"],
+    # The tests of `make test`: a change that only `make test-all` notices counts as survived.
+    "pytest_add_cli_args": ["-p", "no:cacheprovider", "-m", QUICK],
     "also_copy": list(PARTS[1:]),
     "do_not_mutate_patterns": ["raise \\w+Error", '^\\s*f?"[^"]*"\\)?$'],
     "process_isolation": "forkserver",  # torch's threads do not survive a fork
