@@ -22,8 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("acceptance", "tree", "sampling")
-TESTS = ("acceptance/test_acceptance.py", "acceptance/test_distributions.py", "test_tree.py")
-TESTS += ("test_sampling.py", "test_proposal.py")
+TESTS = ("acceptance", "test_tree.py", "test_sampling.py", "test_proposal.py")
 QUICK = "not weekly and not (slow or registry or matrix)"
 PARTS = ("specdec_lite", "tests", "specdec_book", "site", "results", "benchmarks", "README.md")
 SETTINGS = {

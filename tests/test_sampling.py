@@ -284,7 +284,8 @@ def test_top_p_of_a_large_vocabulary_equals_the_full_sort_to_the_last_bit(top_p,
     logits[1] = logits[1].round()  # ties at every level
     logits[2, 100:] = -math.inf
     logits[3, :] = logits[3, 0]
-    for rows in (logits, logits[0], logits[1], logits[2], logits[3]):
+    two = torch.stack((logits[0], logits[0].flip(0)))  # one row of ties sends all to the sort
+    for rows in (logits, two, logits[0], logits[1], logits[2], logits[3]):
         probs = rows.softmax(-1)
         assert torch.equal(nucleus(probs, top_p), sorted_nucleus(probs, top_p))
 
