@@ -154,7 +154,8 @@ def mutants(data: dict) -> nodes.container:
     )
     marks = re.compile(r"^specdec_lite\.|__mutmut_\d+$|(?<=\.)x(?:_|ǁ)")  # mutmut's own
     function = lambda name: marks.sub("", name).replace("ǁ", ".")
-    change = re.compile(r"- ((\S+ ).+?) \+ (\2.+)")  # both lines begin with the same word
+    # Both lines begin alike: with the same word, or up to the first bracket.
+    change = re.compile(r"- ((\S+ |\w[\w.]*\().*?) \+ (\2.+)")
     survivors = (
         (nodes.literal("", function(row["name"])), nodes.literal("", old), nodes.literal("", new))
         for row in data["survivors"]
