@@ -101,7 +101,7 @@ sample: $(SETUP)
 	SPECDEC_CHAPTERS="$(CHAPTERS)" $(NICE) $(BIN)/jupyter-book build . -W -n --keep-going --path-output $(SAMPLE)
 
 # The tests' byte code, beside make sample: else every process of tests would compile all files. A fault shows when they run.
-$(VENV)/.compiled: lint
+$(VENV)/.compiled: | lint
 	@$(NICE) $(BIN)/python -m pytest -qq --collect-only > /dev/null || true
 	@touch $@
 

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("acceptance", "tree", "sampling")
 TESTS = ("acceptance", "test_tree.py", "test_sampling.py", "test_proposal.py")
-QUICK = "not weekly and not (slow or registry or matrix)"
+QUICK = re.search(r"^QUICK := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.M)[1]
 PARTS = ("specdec_lite", "tests", "specdec_book", "site", "results", "benchmarks", "README.md")
 SETTINGS = {
     "source_paths": ["specdec_lite"],
