@@ -58,7 +58,7 @@ class Loop:
     Attributes:
         page: stem of the notebook.
         name: of the generator function.
-        ours: returns the rounds that the page's function yields for a prompt.
+        ours: returns the rounds that the page's function yields for a prompt and a number of tokens.
         library: returns the library's drafter.
         options: of `generate`: temperature, seed and the acceptance rule.
     """
@@ -86,7 +86,7 @@ def chain_of_a_model(temperature: float) -> Loop:
     return Loop(
         "05_draft_then_verify",
         "speculative",
-        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 4, *rng()),
+        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 4, *rng()),
         lambda: d.ModelDrafter(pair().draft, 4),
         (("temperature", temperature), ("seed", 5)),
     )
@@ -97,7 +97,7 @@ def blocks_of_a_model() -> Loop:
     return Loop(
         "07b_better_rule",
         "speculative_blocks",
-        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 8, *rng()),
+        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 8, *rng()),
         lambda: d.ModelDrafter(pair().draft, 8),
         (("temperature", 1.0), ("seed", 5), ("rule", acceptance.block_verification)),
     )
@@ -109,15 +109,15 @@ def blockwise() -> Loop:
     return Loop(
         "04_blockwise_parallel",
         "blockwise",
-        lambda loop, ids: loop(pair().target, weights(), ids, COUNT, 4),
+        lambda loop, ids, count: loop(pair().target, weights(), ids, count, 4),
         drafter,
     )
 
 
-def stop_by_confidence(loop, ids):
+def stop_by_confidence(loop, ids, count):
     rng = sampling.SeededRng(5)
     sure = lambda row, token: row[token] >= 0.4
-    return loop(pair().target, pair().draft, ids, COUNT, 8, sure, sampling.Sampling(1.0), rng)
+    return loop(pair().target, pair().draft, ids, count, 8, sure, sampling.Sampling(1.0), rng)
 
 
 LOOPS = {
@@ -132,7 +132,7 @@ def eagle(version: str, drafter: Callable) -> Loop:
     return Loop(
         "13_eagle",
         "eagle",
-        lambda loop, ids: loop(pair().target, drafter().head, version, ids, COUNT, 4),
+        lambda loop, ids, count: loop(pair().target, drafter().head, version, ids, count, 4),
         drafter,
     )
 
@@ -142,7 +142,7 @@ def tree_of_models(temperature: float) -> Loop:
     return Loop(
         "11_token_trees",
         "specinfer",
-        lambda loop, ids: loop(pair().target, [pair().draft] * 2, ids, COUNT, 3, *rng()),
+        lambda loop, ids, count: loop(pair().target, [pair().draft] * 2, ids, count, 3, *rng()),
         lambda: d.MergedDrafter([d.ModelDrafter(pair().draft, 3) for _ in range(2)]),
         (("temperature", temperature), ("seed", 5)),
     )
@@ -153,7 +153,7 @@ def tree_of_rates(temperature: float) -> Loop:
     return Loop(
         "11_token_trees",
         "sequoia",
-        lambda loop, ids: loop(pair().target, pair().draft, RATES, 16, ids, COUNT, *rng()),
+        lambda loop, ids, count: loop(pair().target, pair().draft, RATES, 16, ids, count, *rng()),
         lambda: d.SequoiaDrafter(pair().draft, 16),
         (("temperature", temperature), ("seed", 5)),
     )
@@ -176,24 +176,24 @@ LOOPS |= {
     "PARD": Loop(
         "12b_one_pass",
         "pard",
-        lambda loop, ids: loop(
-            pair().target, d.PardDrafter.from_pretrained(pair().target).model, ids, COUNT, 4
+        lambda loop, ids, count: loop(
+            pair().target, d.PardDrafter.from_pretrained(pair().target).model, ids, count, 4
         ),
         lambda: d.PardDrafter.from_pretrained(pair().target),
     ),
     "DFlash": Loop(
         "12b_one_pass",
         "dflash",
-        lambda loop, ids: loop(
-            pair().target, d.BlockDiffusionDrafter.from_pretrained(pair().target).head, ids, COUNT
+        lambda loop, ids, count: loop(
+            pair().target, d.BlockDiffusionDrafter.from_pretrained(pair().target).head, ids, count
         ),
         lambda: d.BlockDiffusionDrafter.from_pretrained(pair().target),
     ),
     "DFlash 2's selector": Loop(
         "12b_one_pass",
         "selected",
-        lambda loop, ids: loop(
-            pair().target, selecting().heads, selecting().correction, ids, COUNT
+        lambda loop, ids, count: loop(
+            pair().target, selecting().heads, selecting().correction, ids, count
         ),
         lambda: selecting(),
     ),
@@ -203,8 +203,8 @@ LOOPS |= {
     "EAGLE-2": Loop(
         "13b_confidence_trees",
         "eagle2",
-        lambda loop, ids: loop(
-            pair().target, d.EagleDrafter.from_pretrained(pair().target).head, ids, COUNT
+        lambda loop, ids, count: loop(
+            pair().target, d.EagleDrafter.from_pretrained(pair().target).head, ids, count
         ),
         lambda: d.EagleDrafter.from_pretrained(pair().target, version=2),
     ),
@@ -221,7 +221,7 @@ LOOPS |= {
     "bandit": Loop(
         "15c_several_drafters",
         "bandit",
-        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 0.2, 0.04),
+        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 0.2, 0.04),
         lambda: d.BanditDrafter(
             [d.PromptLookupDrafter(8, 3, 2), d.ModelDrafter(pair().draft, 4)],
             c=0.2,
@@ -232,17 +232,17 @@ LOOPS |= {
     "Saguaro": Loop(  # its drafts are those of ordinary speculation, only earlier
         "15b_hide_drafting",
         "saguaro",
-        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 4, 3),
+        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 4, 3),
         lambda: d.ModelDrafter(pair().draft, 4),
     ),
     "cascade": Loop(
         "15c_several_drafters",
         "cascade",
-        lambda loop, ids: loop(
+        lambda loop, ids, count: loop(
             pair().target,
             pair().draft,
             ids,
-            COUNT,
+            count,
             6,
             3,
             sampling.Sampling(1.0),
@@ -256,7 +256,9 @@ LOOPS |= {
 
 def greedy(page: str, name: str, library: Callable, given: Callable = tuple) -> Loop:
     """Return a greedy loop whose arguments are the target, ids, count, and what `given` returns."""
-    return Loop(page, name, lambda loop, ids: loop(pair().target, ids, COUNT, *given()), library)
+    return Loop(
+        page, name, lambda loop, ids, count: loop(pair().target, ids, count, *given()), library
+    )
 
 
 def earlier_texts() -> list[list[int]]:
@@ -334,10 +336,10 @@ def medusa_drafter():
 
 
 def medusa(temperature: float) -> Loop:
-    def ours(loop, ids):
+    def ours(loop, ids, count):
         heads, tree = medusa_drafter().heads, medusa_drafter().tree
         rng = sampling.Sampling(temperature), sampling.SeededRng(5)
-        return loop(pair().target, heads, tree, ids, COUNT, *rng)
+        return loop(pair().target, heads, tree, ids, count, *rng)
 
     options = (("temperature", temperature), ("seed", 5))
     return Loop("10_medusa", "medusa_decoding", ours, medusa_drafter, options)
@@ -443,18 +445,17 @@ def encoded(which: slice = slice(None)) -> list[list[int]]:
 )
 @pytest.mark.parametrize("method", LOOPS)
 def test_a_method_written_from_its_page_drafts_like_the_library(
-    method: str, which: slice, count: int, tmp_path: Path, monkeypatch
+    method: str, which: slice, count: int, tmp_path: Path
 ):
-    monkeypatch.setitem(globals(), "COUNT", count)
     loop = LOOPS[method]
     function = load(loop.page, loop.name, tmp_path)
     for ids in encoded(which):
         rounds = [
             (list(map(int, drafted)), list(map(int, emitted)))
-            for drafted, emitted in loop.ours(function, ids)
+            for drafted, emitted in loop.ours(function, ids, count)
         ]
         out = generate(
-            pair().target, ids, loop.library(), COUNT, stop_token_ids=(), **dict(loop.options)
+            pair().target, ids, loop.library(), count, stop_token_ids=(), **dict(loop.options)
         )
         steps = [(step.tree.tokens.tolist(), list(step.tokens)) for step in out.steps]
         assert [t for _, emitted in rounds for t in emitted] == out.tokens.tolist()
