@@ -53,7 +53,8 @@ HEADS = {
     "EAGLE-3.1": (Eagle31, RECIPES["3"], False),
 }
 MORE = 4
-HEADS |= {f"{name}, {MORE} × the text": HEADS[name] for name in ("EAGLE-3", "EAGLE-3.1")}
+ON_MORE = {f"{name}, {MORE} × the text": HEADS[name] for name in ("EAGLE-3", "EAGLE-3.1")}
+HEADS |= ON_MORE
 
 
 class EagleNorms(EagleAblations):
@@ -83,7 +84,7 @@ class EagleNorms(EagleAblations):
         return Texts(more.training, self.texts.held_out)
 
     def run(self, part):
-        texts = self.more_texts if part.endswith("the text") else self.texts
+        texts = self.more_texts if part in ON_MORE else self.texts
         head, inputs = train_head(part, self.pair.target, texts, self.options, HEADS)
         return rates(head, inputs, self.texts)
 

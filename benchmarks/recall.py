@@ -77,6 +77,11 @@ def smollm2_texts(count: int, new_tokens: int, folder: Path) -> Written:
     return target, [(text, len(prompt)) for text, prompt in zip(texts, prompts)]
 
 
+def long_enough(texts: list[tuple[Tensor, int]]) -> list[tuple[Tensor, int]]:
+    """Return the texts in which some position has all depths after it."""
+    return [(text, start) for text, start in texts if len(text) > start + DEPTHS + 1]
+
+
 @torch.inference_mode()
 def rows_at(head: nn.Module, target: CausalLM, text: Tensor, start: int) -> tuple[Tensor, Tensor]:
     """Return a head's logits [A, K, v] after every anchor, and the indices [A, K] of the right tokens.
@@ -155,7 +160,7 @@ def trained_selector(heads: Heads, target: CausalLM, options: argparse.Namespace
     selector = Selector(target.vocab_size, RANK, candidates=RANKS[-1], width=target.hidden_size)
     tokenizer = load_pair(device="cpu", dtype="float32").tokenizer
     samples = head_texts.pair_texts(target, tokenizer, options.cache, options.training).training
-    texts = [(s.ids, s.start) for s in samples if len(s.ids) > s.start + DEPTHS + 1]
+    texts = long_enough([(sample.ids, sample.start) for sample in samples])
     examples = collect(heads, target, texts, selector, DEPTHS)
     train(selector, examples, options.steps)
     return selector.requires_grad_(False)
@@ -215,7 +220,7 @@ class DraftRecall(Experiment):
         options = self.options
         texts_of = {"pair": pair_texts, "smollm2": smollm2_texts}[part]
         target, texts = texts_of(options.texts, options.new_tokens, options.cache)
-        texts = [(text, start) for text, start in texts if len(text) > start + DEPTHS + 1]
+        texts = long_enough(texts)
         heads = {name: HEADS[name](target) for name in MODELS[part]}
         table = {
             name: summary([ranks(*rows_at(head, target, text, start)) for text, start in texts])

@@ -193,14 +193,14 @@ def name_ends(fig: go.Figure) -> None:
     ink = dict(zip(map(str.lower, PALETTE.values()), INKS.values()))
     boxes = [(height(fig, y), LINE_HEIGHT * len(lines)) for (_, y), lines in zip(ends, names)]
     edge = max(x for x, _ in ends)
-    at_edge = [i for i, (x, _) in enumerate(ends) if x >= edge - 0.15 * abs(edge)]
-    inside = [i for i in range(len(ends)) if i not in at_edge]
-    groups = [
-        at_edge,
-        *([i for i in inside if ends[i][0] == x] for x in {ends[i][0] for i in inside}),
-    ]
+    groups: dict[float, list[int]] = {}  # lines that end beside each other share their room
+    for i, (x, _) in enumerate(ends):
+        groups.setdefault(edge if x >= edge - 0.15 * abs(edge) else x, []).append(i)
+    at_edge = groups[edge]
     shift = {
-        i: by for group in groups for i, by in zip(group, spread_out([boxes[i] for i in group]))
+        i: by
+        for group in groups.values()
+        for i, by in zip(group, spread_out([boxes[i] for i in group]))
     }
     for i, (trace, (x, y), lines) in enumerate(zip(traces, ends, names)):
         color = trace.line.color or trace.marker.color or default[id(trace)]

@@ -73,17 +73,9 @@ function draw(svg, s) {
   const guess = visible(guessOf(s)).trim();
   const color = isRight(s) ? "var(--sdl-accepted)" : "var(--sdl-draft)";
   const size = Math.min(width, 9 * guess.length + 110);
-  box(
-    Math.min(middle(last), width - size / 2 - 2),
-    TOP + GUESS,
-    `guess: ${guess} ${isRight(s) ? "✓" : "✗"}`,
-    color,
-    {
-      size,
-    },
-  );
-  const own = visible(s.words.at(-1)).trim();
-  note(Math.min(middle(last), width - size / 2 - 2), TOP + GUESS + BOX + 17, `the target writes “${own}”`);
+  const at = Math.min(middle(last), width - size / 2 - 2);
+  box(at, TOP + GUESS, `guess: ${guess} ${isRight(s) ? "✓" : "✗"}`, color, { size });
+  note(at, TOP + GUESS + BOX + 17, `the target writes “${visible(s.words.at(-1)).trim()}”`);
 }
 
 function bars(s) {
