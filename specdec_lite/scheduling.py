@@ -172,10 +172,13 @@ class FirstDrop:
             proposals: one per row.
 
         Raises:
-            ValueError: a proposal is not a chain.
+            ValueError: a proposal is not a chain of one draw per level.
         """
-        if not all(proposal.tree.is_chain for proposal in proposals):
-            raise ValueError("a schedule needs a drafter of chains: a proposal is a tree")
+        if not all(proposal.is_plain_chain for proposal in proposals):
+            raise ValueError(
+                "a schedule needs a drafter of chains: a proposal is a tree, or holds merged draws"
+                " or candidates"
+            )
         chances = [self.confidence.chances(proposal) for proposal in proposals]
         pairs = zip(proposals, self.lengths(chances), strict=True)
         return [proposal.trimmed(length) for proposal, length in pairs]

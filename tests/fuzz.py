@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the tests import each other wi
 
 import torch
 from models_zoo import VOCABULARY, WINDOW, hugging_face, native
-from registry import COMPOSITES, DRAFTERS, RULES, SEEDED_DRAFTERS, lookup
+from registry import COMPOSITES, DRAFTERS, RULES, SEEDED_DRAFTERS, is_late_refusal, lookup
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import CausalLM, generate, generate_batch, processors as p
@@ -112,7 +112,7 @@ class Case:
 
 
 class Refused(Exception):
-    """The library refuses a combination, before any model decodes."""
+    """The library refuses a combination."""
 
 
 # Drawing a case -----------------------------------------------------------------------------------
@@ -320,6 +320,8 @@ def difference(case: Case) -> str | None:
     except TooManyOutcomes:
         raise
     except Exception as error:
+        if isinstance(error, ValueError) and is_late_refusal(error):
+            raise Refused(str(error)) from None
         return f"decoding raises {type(error).__name__}: {error}"
 
 

@@ -375,6 +375,12 @@ COMPOSITES = {
     "cascade": lambda make, target, beside=lookup: cascade(make, perturbed(target, 0.05)),
 }
 
+
+def is_late_refusal(error: ValueError) -> bool:
+    """Return whether a relay refuses a drafter that does not tell its limits, once it drafts a tree."""
+    return str(error).startswith("legs[") and "proposed a tree" in str(error)
+
+
 # Drafters that use a part of the target's layers or of its cache.
 NATIVE_ONLY = {
     "early exit",

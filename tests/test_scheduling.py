@@ -243,6 +243,13 @@ def test_trees_are_refused_by_name():
         generate_batch(TARGET, PROMPTS, TokenRecyclingDrafter(TARGET), 12, schedule=schedule)
 
 
+def test_a_chain_on_whose_node_two_draws_landed_is_refused():
+    row = torch.tensor([0.5, 0.5])
+    merged = Proposal(TokenTree.chain([1]), torch.stack([row, row]), nodes=[0, 0])
+    with pytest.raises(ValueError, match="merged draws"):
+        FirstDrop(lambda rows, drafted: 1.0).schedule([merged])
+
+
 # Confidence ---------------------------------------------------------------------------------------
 
 

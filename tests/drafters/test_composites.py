@@ -8,7 +8,7 @@ runs.
 import pytest
 import torch
 from models_zoo import PROMPT, native, perturbed
-from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY
+from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY, is_late_refusal
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate
@@ -39,7 +39,11 @@ def decode_or_refuse(make, length: int = 24):
         prepare(TARGET, PROMPT, drafter, length)
     except ValueError as error:
         return str(error)
-    text = generate(TARGET, PROMPT, drafter, length).tokens.tolist()
+    try:
+        text = generate(TARGET, PROMPT, drafter, length).tokens.tolist()
+    except ValueError as error:
+        assert is_late_refusal(error), error
+        return str(error)
     assert text == generate(TARGET, PROMPT, None, length).tokens.tolist()
     return None
 
@@ -70,6 +74,16 @@ def test_a_composite_of_a_composite_writes_the_targets_own_text(outer, inner):
         refusal = decode_or_refuse(inside(outer, inside(inner, DRAFTERS[name])))
         refusals += [refusal] if refusal else []
     assert len(refusals) < len(SAMPLE) or "relay" in (outer, inner), refusals
+
+
+@pytest.mark.parametrize("leg", [0, 1])
+def test_a_relay_refuses_trees_of_a_drafter_that_does_not_tell_its_limits(leg):
+    tree = DRAFTERS["a tree drawn with replacement, equal nodes merged"](TARGET)
+    assert tree.limits() is None
+    legs = [(d.PromptLookupDrafter(2), 2), (d.PromptLookupDrafter(2), 2)]
+    legs[leg] = tree, 2
+    with pytest.raises(ValueError, match=rf"legs\[{leg}\] proposed a tree"):
+        generate(TARGET, PROMPT, d.RelayDrafter(legs), 24, temperature=1.0, seed=0)
 
 
 @pytest.mark.parametrize("name", SAMPLE)

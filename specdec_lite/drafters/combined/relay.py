@@ -66,10 +66,12 @@ class RelaySession(Session):
         self.root = len(context.tokens)
         text = context.tokens
         rows: list[Tensor | None] = []
-        for session, tokens in self.legs:
+        for leg, (session, tokens) in enumerate(self.legs):
             wanted = min(tokens + 1, self.root + context.wanted - len(text))
             inner = replace(context, tokens=text, wanted=wanted)
             part = session.propose(inner).trimmed(wanted - 1)
+            if not part.is_plain_chain:  # of a drafter that does not tell its limits
+                raise ValueError(f"legs[{leg}] proposed a tree: the legs of a relay draft chains")
             drafted = part.tree.tokens.cpu()
             rows += [None] * len(drafted) if part.probs is None else part.probs
             text = torch.cat((text, drafted))
