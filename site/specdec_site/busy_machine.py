@@ -18,9 +18,10 @@ MODELS = {
 
 
 def speed(rows: list[dict]) -> str:
-    """Return the median tokens per second over all repetitions and their range, as text."""
+    """Return the median tokens per second over all repetitions, and their range if there are more."""
     values = sorted(row["tokens"] / seconds for row in rows for seconds in row["seconds"])
-    return f"{statistics.median(values):.1f} ({values[0]:.1f} to {values[-1]:.1f})"
+    median = f"{statistics.median(values):.1f}"
+    return f"{median} ({values[0]:.1f} to {values[-1]:.1f})" if len(values) > 1 else median
 
 
 def rows(data: dict) -> list[tuple[str, ...]]:
@@ -47,8 +48,10 @@ def fill(app: Sphinx, page: str) -> list[nodes.Node]:
     busy = f"{data['programs']} busy programs"
     heads = ("model", "OpenMP", "threads", "quiet, tokens/s", f"{busy}, tokens/s")
     load = max(each[0] for part, each in data["load_averages"].items() if part.startswith("quiet"))
+    is_single = all(len(row["seconds"]) == 1 for row in data["rows"])
+    measured = "One run of each" if is_single else "Medians and ranges"
     source = (
-        f"Medians and ranges, {data['cores']} cores; load average before the quiet turns at most"
+        f"{measured}, {data['cores']} cores; load average before the quiet turns at most"
         f" {load:.1f}; {recording.source.replace('`', '')}."
     )
     return [table(heads, rows(data)), nodes.paragraph("", "", nodes.emphasis(text=source))]

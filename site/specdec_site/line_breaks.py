@@ -9,10 +9,18 @@ from . import terms
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
-VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
+UNIT = r"(?<=\d) (?=(?:%|(?:GB|MB|kB|ms|µs|s|tokens/s)(?![\w-])))"
+VALUE = re.compile(
+    rf"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|{UNIT}"
+    r"|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\d) to (?=[\d.]+×?$)"
+)
+"""The spaces in T = 0, T(4) / T(1), 16 GB, an interval [1.3, 1.5] and a range 1.3 to 1.5."""
+QUANTITY = re.compile(rf"{UNIT}|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\bsection) (?=\d)")
+"""The spaces that stay on one line in the text too."""
+OPTION = re.compile(r"(?<![\w-])(--?\w+)(?=-)")
 COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # in printed output
 SHORT_END = re.compile(
-    r"\b\w+-\w\b(?!-)|\b[γk] [+−] 1\b|\b\w = \.?\d[\d.]*\b"
+    r"(\b\w+-\w\b(?!-)|\b[γk] [+−] 1\b|\b\w = \.?\d[\d.]*\b)"
 )  # top-k, γ + 1, α = .8
 LONG_FORMULA = 40  # characters of TeX: it may need more than one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
@@ -41,8 +49,37 @@ def join_values(soup: BeautifulSoup) -> None:
     for table in soup.select("article table"):
         for text in [] if table.find_parent(class_=OWN_TABLES) else terms.words(table, VALUE):
             if not text.find_parent(["code", "pre", "script"]):
-                joined = VALUE.sub(lambda match: match.group().replace(" ", "\u00a0"), text)
-                text.replace_with(NavigableString(joined))
+                text.replace_with(joined(text, VALUE))
+
+
+def join_quantities(soup: BeautifulSoup) -> None:
+    """Keep a number in the text, a caption or a question on one line with its unit or interval."""
+    for text in terms.words(soup.article, QUANTITY) if soup.article else ():
+        if not text.find_parent(["code", "pre", "script", "style", "svg", "mjx-container"]):
+            if not text.find_parent(class_=["sdl", "math", "sdl-interactive"]):
+                text.replace_with(joined(text, QUANTITY))
+
+
+def joined(text: str, spaces: re.Pattern) -> NavigableString:
+    """Return a text in which no line breaks at any of the spaces."""
+    return NavigableString(spaces.sub(lambda match: match.group().replace(" ", "\u00a0"), text))
+
+
+def keep_options(soup: BeautifulSoup) -> None:
+    """Break no line after the hyphens at the beginning of an option: --draft-max."""
+    for text in terms.words(soup.article, OPTION) if soup.article else ():
+        if text.find_parent("code") and not text.find_parent("pre"):
+            text.replace_with(*unbroken(soup, OPTION.split(text)))
+
+
+def unbroken(soup: BeautifulSoup, parts: list[str]) -> list:
+    """Return texts and, for each second one, a span in which no line breaks."""
+    spans = [soup.new_tag("span", attrs={"class": "sdl-nobreak"}) for _ in parts[1::2]]
+    for span, name in zip(spans, parts[1::2]):
+        span.string = name
+    pieces = [NavigableString(part) for part in parts]
+    pieces[1::2] = spans
+    return pieces
 
 
 def join_names(soup: BeautifulSoup) -> None:
@@ -52,12 +89,7 @@ def join_names(soup: BeautifulSoup) -> None:
             continue
         if text.find_parent(class_=["sdl", "sdl-nobreak", "math"]):
             continue
-        names, rest = SHORT_END.findall(text), SHORT_END.split(text)
-        pieces = [NavigableString(rest[0])]
-        for name, after in zip(names, rest[1:]):
-            pieces += [soup.new_tag("span", attrs={"class": "sdl-nobreak"}), NavigableString(after)]
-            pieces[-2].string = name
-        text.replace_with(*pieces)
+        text.replace_with(*unbroken(soup, SHORT_END.split(text)))
 
 
 def split_at_relations(tex: str) -> list[str]:

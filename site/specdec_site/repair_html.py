@@ -93,6 +93,14 @@ def name_sections(soup: BeautifulSoup) -> None:
             section["aria-label"] = f"{label} {counts[label]}"
 
 
+def keep_titles(soup: BeautifulSoup) -> None:
+    """Let a folded output keep its title when it is opened: it shows more than code."""
+    for summary in soup.select("details.hide.below-input > summary"):
+        closed, opened = summary.select_one(".collapsed"), summary.select_one(".expanded")
+        if closed and opened:
+            opened.string = closed.get_text()
+
+
 def replace_empty_heads(soup: BeautifulSoup) -> None:
     """Turn an empty table heading into a plain cell (rule empty-table-header)."""
     for head in soup.find_all("th"):
@@ -203,9 +211,12 @@ REPAIRS = (
     name_buttons,
     name_sections,
     replace_empty_heads,
+    keep_titles,
     line_breaks.break_names,
     line_breaks.join_values,
+    line_breaks.join_quantities,
     line_breaks.join_names,
+    line_breaks.keep_options,
     line_breaks.break_formulas,
     line_breaks.split_displays,
     terms.add_plain_formulas,

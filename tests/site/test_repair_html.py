@@ -209,6 +209,32 @@ def test_a_comment_stays_a_comment():
     assert "recorded" not in repaired.get_text()
 
 
+def test_a_number_in_the_text_stays_with_its_unit_and_an_interval_is_whole():
+    text = "<p>reads in 2 ms, 58 % of [1.47, 1.72], 8 rows; section 2</p><pre>2 ms</pre>"
+    soup = repair(PAGE.format(text), "https://example.org/")
+    assert soup.p.get_text() == (
+        "reads in 2\u00a0ms, 58\u00a0% of [1.47,\u00a01.72], 8 rows; section\u00a02"
+    )
+    assert soup.pre.get_text() == "2 ms"
+
+
+def test_an_option_keeps_its_hyphens_and_no_other_character():
+    text = "<p><code>--draft-max 4</code></p><pre>--draft-max</pre>"
+    soup = repair(PAGE.format(text), "https://example.org/")
+    assert soup.select_one("code .sdl-nobreak").get_text() == "--draft"
+    assert soup.code.get_text() == "--draft-max 4" and not soup.select("pre span")
+
+
+def test_an_open_fold_of_an_output_keeps_its_title():
+    fold = (
+        '<details class="admonition hide {}"><summary><p class="collapsed">{}</p>'
+        '<p class="expanded">Hide the code</p></summary></details>'
+    )
+    text = fold.format("below-input", "Measured: a table") + fold.format("above-input", "Show")
+    titles = repair(PAGE.format(text), "https://example.org/").select(".expanded")
+    assert [title.get_text() for title in titles] == ["Measured: a table", "Hide the code"]
+
+
 def test_a_long_table_breaks_no_word_and_no_value():
     row = (
         "<tr><td>question, T = 0</td><td>16 GB</td>" + "<td>some words, and more</td>" * 5 + "</tr>"
