@@ -17,6 +17,7 @@ from types import NoneType
 import numpy as np
 import plotly.graph_objects as go
 
+from specdec_book.viz.numbers import spaced_percent
 from specdec_book.viz.theme import COLORWAY, INKS, LIGHT, PALETTE
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -56,9 +57,11 @@ def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Fig
         raise ValueError(f"name={name!r}: must consist of the characters a-z, 0-9 and '-'")
     fig.update_layout(
         template="specdec",
-        meta={"alt": " ".join(alt.split()), "name": name, "source": source},
+        meta={"alt": spaced_percent(" ".join(alt.split())), "name": name, "source": source},
         height=fig.layout.height or 380,
     )
+    if fig.layout.title.text:
+        fig.layout.title.text = spaced_percent(fig.layout.title.text)
     if fig.layout.showlegend is False:
         fig.update_traces(showlegend=False)
     set_dashes_and_symbols(fig)
@@ -197,6 +200,11 @@ def name_ends(fig: go.Figure) -> None:
     for i, (x, _) in enumerate(ends):
         groups.setdefault(edge if x >= edge - 0.15 * abs(edge) else x, []).append(i)
     at_edge = groups[edge]
+    crossing = [
+        height(fig, axis_value(fig.layout.yaxis, line.y0) or 0)
+        for line in fig.layout.shapes
+        if line.type == "line" and line.y0 == line.y1 and line.yref in (None, "y")
+    ]
     shift = {
         i: by
         for group in groups.values()
@@ -204,6 +212,8 @@ def name_ends(fig: go.Figure) -> None:
     }
     for i, (trace, (x, y), lines) in enumerate(zip(traces, ends, names)):
         color = trace.line.color or trace.marker.color or default[id(trace)]
+        middle = height(fig, y) + shift.get(i, 0)
+        is_crossed = any(abs(middle - line) < LINE_HEIGHT * len(lines) / 2 for line in crossing)
         fig.add_annotation(
             name=END,
             text="<br>".join(lines),
@@ -214,7 +224,8 @@ def name_ends(fig: go.Figure) -> None:
             xshift=8,
             align="left",
             showarrow=False,
-            bgcolor=None if i in at_edge else LIGHT["background"],  # hides the lines under the name
+            # hides the lines under the name
+            bgcolor=None if i in at_edge and not is_crossed else LIGHT["background"],
             font={"size": 13, "color": ink.get(str(color).lower(), LIGHT["text"])},
         )
     longest = max(len(line) for i in at_edge for line in names[i])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from specdec_book.viz.numbers import spaced_percent
 from specdec_book.viz.sketch import WIDTH, Sketch, SketchRow, visible
 from specdec_lite.tree import TokenTree
 
@@ -58,8 +59,10 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
         f"Bars of p and q, and both on top of each other. Their overlap is {parts}, and"
         f" {sum(shared):.2f} in total. The draft's excess and the target's residual have the same"
         " sum.",
-        f"Solid: the overlap of both bars, {sum(shared):.0%} in total. Dashed: the draft's excess"
-        " on some tokens equals the target's residual on the others.",
+        spaced_percent(
+            f"Solid: the overlap of both bars, {sum(shared):.0%} in total. Dashed: the draft's excess"
+            " on some tokens equals the target's residual on the others."
+        ),
     )
     left, scale = BAR_START, BAR_LENGTH / max(*p, *q)
     for row, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
@@ -106,7 +109,9 @@ def kept_and_refilled(
         off = sum(abs(a + b - x) for a, b, x in zip(kept, refilled, p)) / 2
         result = "emits p" if off < 1e-9 else f"off by {off:.3f}"
         drawing.words(0, y + 10, rule, "start", bold=True)
-        drawing.words(0, y + 24, f"keeps {sum(kept):.0%}, {result}", "start", faint=True)
+        drawing.words(
+            0, y + 24, spaced_percent(f"keeps {sum(kept):.0%}, {result}"), "start", faint=True
+        )
         for column, (a, b, x) in enumerate(zip(kept, refilled, p)):
             start = left + column * step
             drawing.box(start, y, scale * a, 18, "accepted", fill=100)

@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 
 from IPython.display import HTML, Markdown
 
+from specdec_book.viz.numbers import spaced_percent
 from specdec_book.viz.source import source_note
 from specdec_book.viz.theme import PALETTE
 
@@ -43,7 +44,7 @@ def table(
             raise ValueError(f"rows holds {row}: must have {len(heads)} cells, has {len(row)}")
     lines = [[cell_text(head) for head in heads], ["---"] * len(heads), *texts]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    title = f"*{without_tags(caption)}*" if caption else ""
+    title = f"*{spaced_words(without_tags(caption))}*" if caption else ""
     if source:
         title = f'<div class="sdl-caption">\n\n{title}\n\n{source_note(source)}\n\n</div>'
     text = f"{title}\n\n{body}" if title else body
@@ -56,7 +57,7 @@ def cell_text(cell: object) -> str:
     """Return a cell as Markdown that can neither start HTML nor end the cell."""
     if isinstance(cell, HTML):
         return str(cell.data)
-    text = without_tags(HYPHEN.sub("−", str(cell)))
+    text = spaced_words(without_tags(HYPHEN.sub("−", str(cell))))
     if "google.colab" in sys.modules:  # an output has another host there than its notebook
         text = RELATIVE.sub(lambda link: in_colab(link[0]), text)
     return re.sub(r"(?<!\\)\|", r"\|", text).replace("\n", "<br>")
@@ -73,6 +74,13 @@ def without_tags(text: str) -> str:
     """Return Markdown in which no < starts HTML; code and line breaks stay as they are."""
     parts = CODE.split(text)
     parts[::2] = [TAG.sub("&lt;", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def spaced_words(text: str) -> str:
+    """Return Markdown with a space before each % outside code."""
+    parts = CODE.split(text)
+    parts[::2] = map(spaced_percent, parts[::2])
     return "".join(parts)
 
 

@@ -79,7 +79,7 @@ def test_heads_and_loads_are_shown_if_measured():
     )
     assert "suffix decoding" not in heads  # it is no head, and has other positions
     assert "a round costs 1.50, 2.00 plain steps" in load
-    assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
+    assert "| 30 % | 4 | 10.0 | 11.0 | +10 % | +25 % |" in load.replace("\u00a0", " ")
 
 
 def test_an_interval_around_1_is_a_tie():

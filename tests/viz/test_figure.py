@@ -52,6 +52,13 @@ def test_names_do_not_overlap():
     assert all(b - a >= LINE_HEIGHT - 1e-6 for a, b in itertools.pairwise(feet))
 
 
+def test_a_reference_line_does_not_cross_a_name():
+    fig = lines(2).add_hline(y=5)
+    fig.data[1].y = [1, 0, 1]
+    crossed, free = names(figure(fig, alt="lines"))
+    assert (crossed.bgcolor, free.bgcolor) == (LIGHT["background"], None)
+
+
 def test_names_of_lines_that_end_early_do_not_overlap_either():
     fig = lines(2)
     fig.data[0].x = fig.data[1].x = [1, 1.5, 2]

@@ -8,7 +8,7 @@ def test_the_table_has_every_row_with_its_forecast():
     text = published.forecast_table().data
     assert text.count("\n| ") == len(published.ROWS) + 2
     worst = forecasts.worst(forecasts.all_forecasts())
-    assert f"{worst.error:+.0%}".replace("+", "") in text, "the largest error is among the rows"
+    assert f"{100 * abs(worst.error):.0f}\u00a0%" in text, "the largest error is among the rows"
     assert "not by us" in text
 
 

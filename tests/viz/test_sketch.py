@@ -75,7 +75,7 @@ def test_solid_bars_are_the_overlap_and_the_rest_balances():
     (over,), (excess,) = widths(html, "recovered"), widths(html, "rejected")
     assert over == pytest.approx(excess) == pytest.approx(solid[0] * 2 / 3, rel=1e-4)
     assert "residual 0.20" in html and "excess 0.20" in html
-    assert "80% in total" in DRAWN["overlap"].caption
+    assert "80\u00a0% in total" in DRAWN["overlap"].caption
     bars = [widths(html, kind) for kind in ("target", "draft")]
     assert [[x / solid[0] * 0.3 for x in row] for row in bars] == [
         pytest.approx(row, rel=1e-4) for row in ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2])
@@ -168,7 +168,7 @@ def test_rejected_mass_is_recovered_and_lower_bars_are_p():
 
 def test_kept_and_refilled_mass_is_compared_with_p():
     html = DRAWN["kept"]._repr_html_()
-    assert "keeps 80%, off by 0.100" in html and "keeps 80%, emits p" in html
+    assert "keeps 80\u00a0%, off by 0.100" in html and "keeps 80\u00a0%, emits p" in html
     kept, refilled = widths(html, "accepted"), widths(html, "recovered")
     unit = kept[0] / 0.3
     assert [x / unit for x in kept] == pytest.approx([0.3, 0.3, 0.2] * 2, rel=1e-4)
