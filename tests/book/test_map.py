@@ -88,6 +88,12 @@ def test_each_paper_has_a_key_of_its_own():
     assert len(keys) > 50 and [key for key in set(keys) if keys.count(key) > 1] == []
 
 
+def test_the_catalog_uses_no_color_of_a_role():
+    """Blue is the target and amber the draft, also on this page; letters and shapes tell groups apart."""
+    style = CATALOG.partition("</style>")[0]
+    assert "<style>" in style and not re.findall(r"#[0-9a-f]{3,6}\b", style)
+
+
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_the_catalog_and_the_map_agree_on_chains_and_trees(shape):
     other = {"chain": "tree", "tree": "chain"}[shape]
