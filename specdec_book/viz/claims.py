@@ -294,6 +294,9 @@ def claims_overview(claims: dict[int, Claim] = CLAIMS) -> HTML:
     """
     hidden = "".join(
         f"body:has(#show-{style}:checked) tr:has(.sdl-badge):not(:has(.{style})){{display:none}}"
+        f"@media (min-width: 45.01rem) {{ body:has(#show-{style}:checked) {{"
+        f" tr:nth-child(odd of :has(.{style})) {{ background: {ZEBRA.format('low')} }}"
+        f" tr:nth-child(even of :has(.{style})) {{ background: {ZEBRA.format('high')} }} }} }}"
         for style in STYLES.values()
     )
     rows = "".join(
@@ -321,6 +324,9 @@ def _row(verdict: str, numbers: Iterable[int]) -> str:
         f"<b>{verdict}: {len(numbers)}</b></label><span>{boxes}</span></div>"
     )
 
+
+ZEBRA = "var(--pst-color-table-row-zebra-{}-bg)"
+"""Color of every second row; the rows that are shown alternate, not those that exist."""
 
 CSS = """
 .sdl-claims { margin: 1rem 0; padding: 0.4rem 1rem 0.8rem; border: 1px solid; border-radius: 8px; }
