@@ -108,5 +108,5 @@ def html(diagnosis) -> str:
         f"<div class='sdl-diagnosis'><p><b>{diagnosis.verdict}</b>: {escape(diagnosis.reason)}</p>"
         "<p>One round, in steps of plain decoding. Drafting pays if the last bar is longer than the others"
         f" together.</p>{''.join(bars)}<table>{cells}</table>"
-        f"<p>{'Faults' if wrong else 'No fault diagnosis.'}</p><ul>{wrong}</ul></div>"
+        f"<p>{'Faults' if wrong else 'No fault found.'}</p><ul>{wrong}</ul></div>"
     )

@@ -300,6 +300,21 @@ def test_long_plotting_cells_are_folded(path: Path):
     assert unfolded == []
 
 
+@every_chapter
+def test_each_exercise_asks_then_shows_its_cell_and_then_its_hint(path: Path):
+    """Question, cell, hint and solution follow each other in this order in every chapter."""
+    steps = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code" and "exercises.check_" in cell.source:
+            steps.append("cell")
+        elif cell.cell_type == "markdown":
+            words = re.findall(r"(?m)^\*\*\d\. |<summary>Hint</summary>", cell.source)
+            steps += ["hint" if "Hint" in word else "question" for word in words]
+    while steps:
+        assert steps[:2] == ["question", "cell"]
+        steps = steps[3:] if steps[2:3] == ["hint"] else steps[2:]
+
+
 AGING = re.compile(r"DeprecationWarning|FutureWarning|is deprecated|will be removed")
 
 
