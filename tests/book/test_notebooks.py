@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -310,9 +311,7 @@ def test_each_exercise_asks_then_shows_its_cell_and_then_its_hint(path: Path):
         elif cell.cell_type == "markdown":
             words = re.findall(r"(?m)^\*\*\d\. |<summary>Hint</summary>", cell.source)
             steps += ["hint" if "Hint" in word else "question" for word in words]
-    while steps:
-        assert steps[:2] == ["question", "cell"]
-        steps = steps[3:] if steps[2:3] == ["hint"] else steps[2:]
+    assert all(after == "question" for step, after in pairwise(steps) if step == "hint")
 
 
 AGING = re.compile(r"DeprecationWarning|FutureWarning|is deprecated|will be removed")
