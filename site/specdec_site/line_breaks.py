@@ -9,14 +9,16 @@ from . import terms
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
-UNIT = r"(?<=\d) (?=(?:%|(?:GB|MB|kB|ms|µs|s|tokens/s)(?![\w-])))"
+UNIT = r"(?<=\d) (?=(?:%|(?:GB|MB|kB|ms|µs|s)(?![\w-])))"
 VALUE = re.compile(
     rf"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|{UNIT}"
     r"|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\d) to (?=[\d.]+×?$)"
 )
 """The spaces in T = 0, T(4) / T(1), 16 GB, an interval [1.3, 1.5] and a range 1.3 to 1.5."""
-QUANTITY = re.compile(rf"{UNIT}|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\bsection) (?=\d)")
-"""The spaces that stay on one line in the text too."""
+QUANTITY = re.compile(
+    rf"{UNIT}|(?<=\d) (?=tokens/s\b)|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\bsection) (?=\d)"
+)
+"""The spaces that stay on one line in the text; a table has less room."""
 OPTION = re.compile(r"(?<![\w-])(--?\w+)(?=-)")
 COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # in printed output
 SHORT_END = re.compile(
@@ -55,7 +57,9 @@ def join_values(soup: BeautifulSoup) -> None:
 def join_quantities(soup: BeautifulSoup) -> None:
     """Keep a number in the text, a caption or a question on one line with its unit or interval."""
     for text in terms.words(soup.article, QUANTITY) if soup.article else ():
-        if not text.find_parent(["code", "pre", "script", "style", "svg", "mjx-container"]):
+        if not text.find_parent(
+            ["td", "th", "code", "pre", "script", "style", "svg", "mjx-container"]
+        ):
             if not text.find_parent(class_=["sdl", "math", "sdl-interactive"]):
                 text.replace_with(joined(text, QUANTITY))
 
