@@ -54,11 +54,14 @@ function choice(id, name, note, options, groups = false) {
   return { node: control(id, name, note, select), select, value: () => select.value };
 }
 
+/** Returns a line up to the last whole word within 40 characters. */
+const beginning = (line) => (line.length > 40 ? `${line.slice(0, 40).replace(/\s+\S*$/, "")} …` : line);
+
 /** Returns the menu of prompts, grouped by kind; each is named by its first line. */
 function presetMenu(id, presets) {
   const named = presets.map(({ kind, source, text }, i) => [
     kind,
-    [String(i), `${source}: ${text.trim().split("\n")[0].slice(0, 40)}`],
+    [String(i), `${source}: ${beginning(text.trim().split("\n")[0])}`],
   ]);
   const groups = Object.fromEntries(
     Object.entries(KIND_NAMES).map(([kind, name]) => [

@@ -1,8 +1,7 @@
 """The whole book as one zip file, which works from a folder without a network.
 
 The archive is written after all pages are finished. It leaves out itself and the weights files that
-only a web server can deliver. Its copy of the download offer says that it is a copy. Its pages do
-not preload their font, because browsers refuse to preload one from a folder.
+only a web server can deliver. Its copy of the download offer says that it is a copy.
 
     PYTHONPATH=site python -m specdec_site.archive _build/html     # or: make zip
 
@@ -28,7 +27,6 @@ from . import live_smollm2
 NAME = "specdec-lite-book"
 EXCLUDED = (f"{NAME}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak")
 SHARDS = f"_static/live/{live_smollm2.FILES}*"
-PRELOAD = re.compile(r'<link [^>]*rel="preload"[^>]*>')
 OFFER = re.compile(r'<p class="sdl-download">.*?</p>', flags=re.S)
 
 
@@ -94,8 +92,7 @@ def contents(book: Path, day: date, smollm2: bool) -> Iterator[tuple[str, bytes]
         if path.parent == live and path.name in extra:
             continue
         if path.suffix == ".html":
-            page = PRELOAD.sub("", path.read_text("utf-8"))
-            yield name, fill_offer(page, note).encode()
+            yield name, fill_offer(path.read_text("utf-8"), note).encode()
         else:
             yield name, path.read_bytes()
     for own, text in extra.items():

@@ -28,6 +28,11 @@ ADDRESS = re.compile(r"""url\((["']?)(?!data:|#|https?:|/)([^"')]+)\1\)""")
 SOURCE_MAP = re.compile(r"(//|/\*)# sourceMappingURL=\S+( \*/)?\s*$", re.M)
 WORD = re.compile(r"[\w-]+")
 FONT = "vendor/font/latin.woff2"  # the font of `page.css`, preloaded before the sheet is parsed
+PRELOAD = """if (location.protocol !== "file:") document.head.append(Object.assign(
+  document.createElement("link"),
+  { rel: "preload", as: "font", type: "font/woff2", crossOrigin: "", href: "%s" },
+));"""
+"""A page from a folder preloads no font: browsers refuse it, and report an error."""
 ICON_FONT = "fontawesome/webfonts"  # 150 kB; `icons` draws the icons instead
 OWN = ("page.css", "interactives/")  # never filtered: our scripts compose their class names
 LOADED = re.compile(r"(?<=_static/)(book\.(?:css|js))\?v=\w*")
@@ -166,11 +171,7 @@ def replace_parts(soup: BeautifulSoup, static: Path) -> list[str]:
             part.decompose()
     root = soup.html["data-content_root"]
     soup.head.find("script", attrs={"data-cfasync": True}).insert_after(
-        soup.new_tag(
-            "link",
-            attrs={"rel": "preload", "as": "font", "type": "font/woff2", "crossorigin": ""},
-            href=f"{root}_static/{FONT}",
-        ),
+        soup.new_tag("script", string=PRELOAD % f"{root}_static/{FONT}"),
         soup.new_tag("link", rel="stylesheet", href=f"{root}_static/{SHEET}?v="),
         soup.new_tag("script", defer="", src=f"{root}_static/{SCRIPT}?v="),
     )

@@ -96,6 +96,13 @@ def join_names(soup: BeautifulSoup) -> None:
         text.replace_with(*unbroken(soup, SHORT_END.split(text)))
 
 
+def join_dots(soup: BeautifulSoup) -> None:
+    """Keep the dot between two parts of a line with the part before it: no line begins with it."""
+    for text in terms.words(soup.article, re.compile(r" · ")) if soup.article else ():
+        if not text.find_parent(["code", "pre", "script", "style", "svg"]):
+            text.replace_with(NavigableString(text.replace(" · ", "\u00a0· ")))
+
+
 def split_at_relations(tex: str) -> list[str]:
     """Return a formula in parts that end before a relation outside brackets.
 

@@ -216,6 +216,7 @@ REPAIRS = (
     line_breaks.join_values,
     line_breaks.join_quantities,
     line_breaks.join_names,
+    line_breaks.join_dots,
     line_breaks.keep_options,
     line_breaks.break_formulas,
     line_breaks.split_displays,

@@ -93,6 +93,8 @@
         ...layout[axis],
       };
     for (const each of layout.annotations ?? []) if (each.showarrow !== false) each.arrowcolor ??= ink.text;
+    const sheet = getComputedStyle(page).getPropertyValue("--pst-color-background").trim() || ink.background;
+    for (const each of layout.annotations ?? []) if (each.bgcolor) each.bgcolor = sheet; // the page's, not plotly's
     const clear = "rgba(0,0,0,0)";
     return {
       data: data.map((trace) =>

@@ -264,6 +264,26 @@ def test_nothing_moves_for_readers_who_prefer_reduced_motion(open_page):
     assert slow == []
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "page_name", ["notebooks/07_how_fast.html", "notebooks/11_token_trees.html"]
+)
+def test_a_formula_is_below_its_text(open_page, page_name: str):
+    """Displayed formulas are centered under the lines of text, not in the wider column of code."""
+    page = open_page(page_name, width=1440)
+    off = page.evaluate("""() => [...document.querySelectorAll('article div.math:not(:has(> .eqno))')]
+      .filter((formula) => formula.checkVisibility())
+      .map((formula) => {
+        const text = formula.parentElement.querySelector(':scope > p').getBoundingClientRect();
+        const sets = [...formula.querySelectorAll('mjx-container > svg')]
+          .map((set) => set.getBoundingClientRect());
+        const row = sets.filter((set) => Math.abs(set.top - sets[0].top) < set.height);
+        const [left, right] = [row[0].left, row.at(-1).right];
+        return Math.abs((left + right) / 2 - (text.left + 34.5 * 16 / 2));
+      })""")
+    assert off and max(off) < 24
+
+
 @pytest.mark.sample
 @pytest.mark.browser
 def test_the_text_uses_the_font_of_the_book(open_page, book: Path):

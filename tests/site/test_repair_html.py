@@ -199,6 +199,11 @@ def test_formulas_beside_each_other_are_split_and_short_names_are_not():
     assert soup.h2.get_text() == "Top-p, top-k and γ + 1" and not soup.select("pre span")
 
 
+def test_a_dot_stays_with_the_part_before_it():
+    soup = repair(PAGE.format("<p><em>a</em> · <a>open</a></p><pre>1 · 2</pre>"), "https://e.org/")
+    assert "\u00a0· " in soup.p.get_text() and soup.pre.get_text() == "1 · 2"
+
+
 def test_a_comment_stays_a_comment():
     """The marks of quoted numbers are comments; one with a name or a value became text."""
     mark = "<!-- recorded: norms: EAGLE-1, T = 0, some.long_name.of_a_value(16 GB), γ + 1 -->"
