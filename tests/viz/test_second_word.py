@@ -97,6 +97,10 @@ def test_bad_state_is_rejected():
 @pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SecondWord(), width, theme)
+    marks = "[...document.querySelectorAll('button')].map((b) => getComputedStyle(b, '::before').content)"
+    assert [mark[:3] for mark in page.evaluate(marks)] == ['""', '"✓"'], (
+        "color is not the only sign"
+    )
     says(page, ".sdl-summary", "also drafts “of problem”")
     page.get_by_role("slider").press("End")
     assert page.evaluate("model.get('bias')") == 5

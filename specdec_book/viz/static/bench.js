@@ -287,13 +287,14 @@ function captions(s, r) {
 // Drawing -----------------------------------------------------------------------------------------
 
 const ROW = 40;
+const NUMBERS = 60; // px for the numbers at the right
 const color = (name) => `var(--sdl-${name})`;
 const PART_COLORS = { accepted: "accepted", recovered: "recovered", sampled: "line", bonus: "bonus" };
 
 function frame(svg, width, s, top) {
   const box = {
     left: 10 + 9 * Math.max(...s.p.map((_, i) => s.name(i).length)),
-    right: width - 50,
+    right: width - NUMBERS,
     bottom: s.p.length * ROW + 4,
   };
   const x = (v) => box.left + (v / top) * (box.right - box.left);
@@ -354,7 +355,9 @@ function drawRound(svg, width, s, r, top) {
       from += r.parts[part][i];
     }
     tick(i);
-    svg.append(make("text", { x: box.right + 46, y: y + 30, "text-anchor": "end" }, r.emitted[i].toFixed(3)));
+    svg.append(
+      make("text", { x: box.right + NUMBERS - 4, y: y + 30, "text-anchor": "end" }, r.emitted[i].toFixed(3)),
+    );
   });
 }
 
@@ -388,7 +391,12 @@ function drawCounts(svg, width, s, run, top) {
       }),
       make(
         "text",
-        { x: box.right + 46, y: i * ROW + 26, "text-anchor": "end", "font-weight": isOut ? 700 : 400 },
+        {
+          x: box.right + NUMBERS - 4,
+          y: i * ROW + 26,
+          "text-anchor": "end",
+          "font-weight": isOut ? 700 : 400,
+        },
         share.toFixed(3) + (isOut ? " ✗" : ""),
       ),
     );

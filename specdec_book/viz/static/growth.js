@@ -161,7 +161,8 @@ function render({ model, el }) {
   const budgets = { name: "budget", text: "budget, in nodes", min: 1, max: size, digits: 0 };
   const change = (values) => assign(model, values);
   const [budget, showBudget] = numberField(`${id}-budget`, budgets, change);
-  const labels = start.contexts.map(({ text }) => ({ label: `…${text.replaceAll("\n", "⏎").slice(-46)}` }));
+  const ending = (text) => text.slice(-46).replace(/^\S*\s+/, ""); // begins with a whole word
+  const labels = start.contexts.map(({ text }) => ({ label: `… ${ending(text).replaceAll("\n", "⏎")}` }));
   const text = indexMenu(`${id}-text`, labels, (context) => change({ context }));
   const [left, right] = [0, 1].map(() => make("svg", { role: "img" }));
   const body = make("tbody");

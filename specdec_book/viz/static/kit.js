@@ -33,6 +33,14 @@ function button(words, onClick) {
   return node;
 }
 
+// A button that switches something on and off: a box beside its words is checked while it is on.
+function toggle(words, onClick) {
+  const node = button(words, onClick);
+  node.classList.add("sdl-toggle");
+  node.ariaPressed = "false";
+  return node;
+}
+
 // options: [{ value, label, group }]; options of one group are listed under its name.
 function menu(id, options, onPick) {
   const select = make("select", { id });

@@ -225,7 +225,7 @@ function render({ model, el }) {
     step,
     () => goTo(0),
   );
-  const slow = button("slow motion (¼)", () => assign(model, { slow: !state().slow }));
+  const slow = toggle("slow motion (¼)", () => assign(model, { slow: !state().slow }));
   const kinds = indexMenu(
     `${id}-text`,
     races.map(({ kind }) => ({ label: kind })),

@@ -124,8 +124,8 @@ const BIAS = { name: "bias", text: "Markov bias", note: "of the word that fits",
 function render({ model, el }) {
   const state = () => stateOf(model, DEFAULTS);
   const change = (values) => assign(model, values);
-  const sees = button("head 2 sees the first word", () => change({ sees: !state().sees }));
-  const honest = button("give the rule the row with the bias", () => change({ honest: !state().honest }));
+  const sees = toggle("head 2 sees the first word", () => change({ sees: !state().sees }));
+  const honest = toggle("give the rule the row with the bias", () => change({ honest: !state().honest }));
   const biasSpec = { ...BIAS, min: 0, show: (value) => Number(value).toFixed(1) };
   const [bias, show, slide] = numberField(`${newId("second-word")}-bias`, biasSpec, change);
   const svg = make("svg", { role: "img" });

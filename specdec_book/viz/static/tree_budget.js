@@ -126,7 +126,7 @@ function drawTree(svg, width, tree) {
       "stroke-width": 1.5,
     }),
     ...dots,
-    make("text", { x: x + 14, y: y + 4, class: "sdl-halo" }, "last token"),
+    make("text", { x, y: y - 14, "text-anchor": "middle" }, "last token"),
   );
 }
 
@@ -220,7 +220,7 @@ function render({ model, el }) {
   const [[budget, stretch, draft], show] = numberFields(id, SLIDERS, change);
   const tree = chart(
     TREE,
-    "A larger node is accepted more often. The node with a dark border was added last.",
+    "A larger node is accepted more often. The node with a thick border was added last.",
     "sdl-half",
     {},
   );
