@@ -66,6 +66,7 @@ def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Fig
         fig.update_traces(showlegend=False)
     set_dashes_and_symbols(fig)
     wrap_axis_titles(fig)
+    separate_thousands(fig)
     round_readings(fig)
     if any(note.yref == "paper" and note.y >= 1 for note in fig.layout.annotations):
         fig.layout.legend.y = LEGEND_ABOVE_TITLES
@@ -132,6 +133,14 @@ def wrap_axis_titles(fig: go.Figure) -> None:
     for axis in fig.select_yaxes():
         if axis.title.text:
             axis.title.text = "<br>".join(textwrap.wrap(axis.title.text, max(room, 10)))
+
+
+def separate_thousands(fig: go.Figure) -> None:
+    """Write a chosen tick of 1,000 or more with a comma, as plotly writes the ticks it chooses."""
+    for axis in (*fig.select_xaxes(), *fig.select_yaxes()):
+        ticks = axis.tickvals
+        if ticks is not None and axis.ticktext is None and max(ticks, default=0) >= 1000:
+            axis.ticktext = [f"{tick:,.10g}" for tick in ticks]
 
 
 def round_readings(fig: go.Figure) -> None:

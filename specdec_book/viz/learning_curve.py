@@ -1,5 +1,7 @@
 """How trained heads improve with the text that they have seen, as a figure."""
 
+import math
+
 import plotly.graph_objects as go
 
 from specdec_book import recordings
@@ -35,8 +37,19 @@ def learning_curve(record: "recordings.Recording") -> go.Figure:
             hovertemplate="%{y:.3f} agree, α %{customdata:.3f}<extra></extra>",
         )
     tokens = record.data["texts"]["all"]["tokens"] / 1e6
-    fig.update_xaxes(type="log", title="million tokens seen in training")
+    fig.update_xaxes(
+        type="log", title="million tokens seen in training", tickvals=[1, 2, 5, 10, 20, 30]
+    )
     fig.update_yaxes(title="first drafts that agree with the target")
     fig.update_layout(title="Every head still improves when its training ends", height=420)
     fig.add_vline(x=tokens, line_dash="dash", line_color=PALETTE["neutral"])
+    fig.add_annotation(
+        x=math.log10(tokens),
+        y=0,
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        text=" every text was seen once",
+        showarrow=False,
+    )
     return fig

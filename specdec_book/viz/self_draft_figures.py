@@ -51,7 +51,7 @@ def exit_acceptance() -> go.Figure:
     return figure(
         fig,
         "Acceptance rate of a draft that stops early, by the fraction of layers that it runs. Stars:"
-        " with a trained adapter. Below the dashed line a draft cannot pay.",
+        " with a trained adapter. Below the line α = c a draft cannot pay.",
         source=recording.source,
     )
 
@@ -68,10 +68,12 @@ def sparse_speed() -> go.Figure:
             speeds = [each["speedup"] for each in drafts]
             fig.add_scatter(
                 name=kind,
-                x=[each["draft"].split()[1] for each in drafts],
+                x=[f"{int(each['draft'].split()[1]):,}" for each in drafts],
                 y=[speed["value"] for speed in speeds],
                 error_y=error_bars(speeds),
                 line_color=color,
+                line_dash="solid" if kind == "window" else "dash",
+                marker_symbol="circle" if kind == "window" else "square",
                 showlegend=column == 1,
                 row=1,
                 col=column,

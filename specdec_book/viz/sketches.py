@@ -9,11 +9,11 @@ from specdec_lite.tree import TokenTree
 BLOCKS = 8
 BAR_START, BAR_LENGTH = 66, 198  # left edge of a token's bar, and length of the longest bar
 SELF_DRAFTS = {
-    "early exit": "runs only the first blocks, then the head",
-    "skipped sublayers": "leaves out some attentions and some MLPs",
-    "fewer bits": "runs the whole model with weights of 8 or 4 bits",
-    "look-ahead rows": "runs the whole model on several future positions in one pass",
-    "sparse cache": "runs the whole model but reads only some of the keys and values",
+    "early exit": "An early exit runs only the first blocks, then the head.",
+    "skipped sublayers": "Skipping leaves out some attentions and some MLPs.",
+    "fewer bits": "With fewer bits the whole model runs on weights of 8 or 4 bits.",
+    "look-ahead rows": "With look-ahead rows it runs on several future positions in one pass.",
+    "sparse cache": "With a sparse cache it reads only some of the keys and values.",
 }
 SKIPPED = {(2, 0), (3, 1), (5, 0), (5, 1), (6, 0)}
 
@@ -299,7 +299,7 @@ def self_drafts() -> SketchRow:
 
 
 def _tower(method: str) -> Sketch:
-    words = f"{method}: {SELF_DRAFTS[method]}"
+    words = SELF_DRAFTS[method]
     drawing = Sketch(204, words, words, 142)
     names = dict.fromkeys(("head", "attention", "MLP", "cache", "last"), "")
     if method == "early exit":  # the first tower names the parts

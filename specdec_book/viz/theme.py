@@ -77,6 +77,7 @@ def layout(colors: dict) -> dict:
         "zerolinecolor": colors["line"],
         "linecolor": colors["line"],
         "automargin": True,
+        "separatethousands": True,
         "title": {"standoff": 8},
     }
     return {

@@ -138,3 +138,11 @@ def test_a_source_is_a_note_that_a_page_moves_into_the_caption():
     assert page.count("ⓘ") == 1 and "ⓘ" not in figure_html(
         lines(2, meta={"alt": "a"}).to_plotly_json()
     )
+
+
+def test_ticks_separate_thousands():
+    fig = go.Figure(go.Scatter(x=[64, 33_000], y=[1, 2]))
+    fig.update_xaxes(type="log", tickvals=[64, 1024, 33_000])
+    figure(fig, alt="x")
+    assert fig.layout.xaxis.ticktext == ("64", "1,024", "33,000")
+    assert fig.layout.yaxis.ticktext is None
