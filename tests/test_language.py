@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,9 @@ PHRASES = {
     r"\bleft over\b(?! from)": "residual or remaining",
 }
 """Pattern → what to write instead."""
+COMMENT = re.compile(r'#.*|"""[^"]*"""')
+SHARE = re.compile(r"\d%(?!\w)")
+"""A share without the space that the book writes before the sign."""
 
 
 def prose_of_markdown(source: str) -> Iterator[tuple[int, str]]:
@@ -58,6 +62,16 @@ def prose_of_python(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, " ".join(node.value.value.split())
 
 
+def prose_of_notebook(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (cell, text) of every line of Markdown, and of every comment and docstring in code."""
+    for number, cell in enumerate(json.loads(source)["cells"]):
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield from ((number, line) for _, line in prose_of_markdown(text))
+        else:
+            yield from ((number, note) for note in COMMENT.findall(text))
+
+
 def faults(files: Iterable[Path], prose: Callable[[str], Iterable]) -> list[str]:
     """Return the place, the words and what is better of every turn of phrase."""
     return [
@@ -78,3 +92,22 @@ def test_comments_and_docstrings_are_plain_english(folder: str):
 def test_the_guides_and_the_pages_are_plain_english():
     files = [*ROOT.glob("*.md"), *ROOT.glob("book/*.md")]
     assert len(files) > 10 and not (found := faults(files, prose_of_markdown)), "\n".join(found)
+
+
+def test_the_chapters_are_plain_english():
+    files = list(ROOT.glob("notebooks/*.ipynb"))
+    assert len(files) > 25 and not (found := faults(files, prose_of_notebook)), "\n".join(found)
+
+
+def test_a_share_has_a_space_before_the_sign():
+    """Text writes 74 %; tables and captions get the space from `numbers.spaced_percent`."""
+    files = [*ROOT.glob("*.md"), *ROOT.glob("book/*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    found = [
+        f"{file.name}:{place}: {line}"
+        for file in files
+        for place, line in (prose_of_notebook if file.suffix == ".ipynb" else prose_of_markdown)(
+            file.read_text(encoding="utf-8")
+        )
+        if SHARE.search(re.sub(r"`[^`]*`|<[^>]*>|https?:\S*|^[.#\w].*\{.*\}.*$", "", line))
+    ]
+    assert found == [], "\n".join(found)

@@ -7,6 +7,7 @@ are here, each beside its check.
 """
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from specdec_book.exercises.answer import has_gap, is_unfinished, run, shown_cal
 
 UNWRITTEN = "Still to be written: fill in what is missing, and return its value."
 HINT = "The fold “Hint” of this exercise has the next step."
+FIRST_WORD = re.compile(r"^(?:a|[a-z]{2,})(?= )")  # not the variable q
 TRIES = 2
 """The number of wrong answers after which a hint is offered."""
 _wrong: Counter[str] = Counter()
@@ -43,7 +45,7 @@ class Outcome:
 
     def __repr__(self) -> str:
         mark = "✓" if self.passed else "✗" if self.begun else "○"
-        return f"{mark} {self.message}"
+        return f"{mark} {FIRST_WORD.sub(lambda word: word[0].capitalize(), self.message)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def test_a_text_with_depths_needs_a_depth_per_token():
 
 def test_a_text_with_rates_needs_a_rate_per_token():
     rated = acceptance_text(["a", "<b>"], [0.5, 1.0]).data
-    assert "from 50 % to 100 %, 75 % on average." in rated
+    assert "from 50% to 100%, 75% on average." in rated
     assert "&lt;b&gt;" in rated and ">50<" in rated and ">100<" in rated
     with pytest.raises(ValueError, match="rates"):
         acceptance_text(["a", "b"], [0.5])
