@@ -91,7 +91,7 @@ def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
                 (f"{name}, {entry['dtype']}, T = {temperature:g}", tau, number, speed, *ends)
             )
     caption = (
-        f"{TARGETS.get(model, model)}, {board.size} prompts of each of six kinds, threads:"
+        f"Measured on {TARGETS.get(model, model)}, {board.size} prompts of each of six kinds; threads:"
         f" {board.costs.data['threads']}; 95 % intervals over prompts and turns"
     )
     rows = [(*row, *[""] * (len(heads) - len(row))) for row in rows]
