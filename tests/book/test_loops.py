@@ -436,13 +436,17 @@ def load(page: str, name: str, folder: Path) -> Callable:
     return getattr(module, name)
 
 
-def encoded(which: slice = slice(None)) -> list[list[int]]:
+def encoded(which: slice) -> list[list[int]]:
     return [pair().tokenizer.encode(prompt) for prompt in PROMPTS[which]]
 
 
-@pytest.mark.parametrize(
-    "which, count", [(slice(1), 24), pytest.param(slice(None), COUNT, marks=pytest.mark.registry)]
-)
+def sizes(prompts: int):
+    """Parametrize a test: `make test` decodes a few short texts, and `make test-all` all of them."""
+    whole = pytest.param(slice(None), COUNT, marks=pytest.mark.registry)
+    return pytest.mark.parametrize("which, count", [(slice(prompts), 24), whole])
+
+
+@sizes(1)
 @pytest.mark.parametrize("method", LOOPS)
 def test_a_method_written_from_its_page_drafts_like_the_library(
     method: str, which: slice, count: int, tmp_path: Path
@@ -462,12 +466,15 @@ def test_a_method_written_from_its_page_drafts_like_the_library(
         assert rounds[:-1] == steps[:-1]  # the text's end may cut the last round's draft
 
 
-def test_pearl_written_from_its_page_decodes_in_the_time_of_its_schedule(tmp_path: Path):
+@sizes(2)
+def test_pearl_written_from_its_page_decodes_in_the_time_of_its_schedule(
+    which: slice, count: int, tmp_path: Path
+):
     """It drafts other blocks than any drafter of one device; its rounds are those of the clock."""
     function = load("15b_hide_drafting", "pearl", tmp_path)
-    for ids in encoded():
-        plain = generate(pair().target, ids, None, COUNT, stop_token_ids=()).tokens
-        rounds = list(function(pair().target, pair().draft, ids, COUNT, 4))
+    for ids in encoded(which):
+        plain = generate(pair().target, ids, None, count, stop_token_ids=()).tokens
+        rounds = list(function(pair().target, pair().draft, ids, count, 4))
         assert [token for _, emitted in rounds for token in emitted] == plain.tolist()
         text = [*ids, *plain.tolist()]
         logits = pair().draft.score(text, pair().draft.new_cache()).logits[0, len(ids) - 1 : -1]
@@ -482,17 +489,21 @@ BATCHED = {
 """Page → its loop of a batch, what this is given besides, and the library's schedule."""
 
 
+@sizes(4)
 @pytest.mark.parametrize("page", BATCHED)
-def test_a_batch_written_from_its_page_equals_the_library(page: str, tmp_path: Path):
+def test_a_batch_written_from_its_page_equals_the_library(
+    page: str, which: slice, count: int, tmp_path: Path
+):
     name, more, schedule = BATCHED[page]
-    function, prompts, models = load(page, name, tmp_path), encoded(), (pair().target, pair().draft)
+    function, prompts = load(page, name, tmp_path), encoded(which)
     rounds: list[list] = [[] for _ in prompts]
-    rest = sampling.Sampling(1.0), range(6)
-    for row, drafted, emitted in function(*models, prompts, COUNT, 6, *more, *rest):
+    given = pair().target, pair().draft, prompts, count, 6, *more
+    seeds = range(len(prompts))
+    for row, drafted, emitted in function(*given, sampling.Sampling(1.0), seeds):
         rounds[row].append((drafted, emitted))
     drafter = d.ModelDrafter(pair().draft, 6)
     outs = generate_batch(
-        pair().target, prompts, drafter, COUNT, 1.0, seeds=range(6), schedule=schedule
+        pair().target, prompts, drafter, count, 1.0, seeds=seeds, schedule=schedule
     )
     assert rounds == [[(s.tree.tokens.tolist(), list(s.tokens)) for s in out.steps] for out in outs]
 

@@ -56,7 +56,9 @@ def concluded():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("specdec_lite.diagnosis.diagnose"), "conclude", conclude)
-        made = diagnose(shipped().target, ModelDrafter(shipped().draft), texts(), max_new_tokens=32)
+        made = diagnose(
+            shipped().target, ModelDrafter(shipped().draft), texts(1), max_new_tokens=32
+        )
     return measured[0], made
 
 
@@ -153,7 +155,7 @@ def test_without_decoding_it_agrees_with_the_loop(sound):
     ],
 )
 def test_a_broken_drafter_is_named_by_its_fault(name, drafter, temperature):
-    found = diagnose(shipped().target, drafter(), texts(), 32, temperature)
+    found = diagnose(shipped().target, drafter(), texts(1), 32, temperature)
     assert name in named(found)
     assert named(found)[0] == name, "the fault itself, before what follows from it"
     assert found.same_text == 1, "verification hides it: the text stays the target's"

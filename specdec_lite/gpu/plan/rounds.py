@@ -21,6 +21,7 @@ from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.gpu.plan.bench import Bench, NoRoom
 from specdec_lite.gpu.plan.forward import Layers, forward
 from specdec_lite.gpu.plan.passes import chain_of
+from specdec_lite.gpu.plan.shapes import Scale
 from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.loading.pairs import Pair, load_pair
 from specdec_lite.measure.clocks import interleaved, synchronize
@@ -36,8 +37,6 @@ GAMMA = 4
 """Draft length of the shipped pair."""
 CAPACITY = 512
 """Tokens that a cache of fixed size can store."""
-LONGEST = 192
-"""Tokens of a prompt of the shipped pair."""
 MODES = {
     "eager": ("eager", ModelDrafter, None),
     "eager, one read": ("eager", DeviceDrafter, on_device),
@@ -69,11 +68,11 @@ class ShippedPair:
         target, draft = eager if passes == "eager" else self.static
         return target, drafter(draft, GAMMA), rule
 
-    def prompts(self, count: int) -> list[Tensor]:
+    def prompts(self, scale: Scale) -> list[Tensor]:
         """Return prompts of code as token ids."""
-        texts = corpus.evaluation_prompts()["code"][:count]
+        texts = corpus.evaluation_prompts()["code"][: scale.prompts]
         encode = self.pair.tokenizer.encode
-        return [torch.tensor(encode(item["text"]))[-LONGEST:] for item in texts]
+        return [torch.tensor(encode(item["text"]))[-scale.prompt_tokens :] for item in texts]
 
 
 Run = Callable[[Tensor, int], list[Step]]
@@ -141,7 +140,7 @@ def lossless_rows(bench: Bench, pair: ShippedPair, dtype: str) -> list[dict]:
         options = {"rule": rule, "stop_token_ids": ()}
         return generate(target, ids, drafter, bench.scale.new_tokens, **options)
 
-    for mode, (index, ids) in product(MODES, enumerate(pair.prompts(bench.scale.prompts))):
+    for mode, (index, ids) in product(MODES, enumerate(pair.prompts(bench.scale))):
         target, drafter, rule = pair.method(mode)
         passes = MODES[mode][0]
         if (passes, index) not in texts:
@@ -181,7 +180,7 @@ def same_verdicts(bench: Bench, count: int = 100, size: int = 512) -> dict:
 
 def timed_rounds(bench: Bench, pair: ShippedPair, temperature: float, until: float) -> dict:
     """Time all contenders in paired turns, and explain the speedup of every mode."""
-    prompts = pair.prompts(bench.scale.prompts)
+    prompts = pair.prompts(bench.scale)
     every = contenders(pair, bench.scale.new_tokens, temperature)
     failed: dict[str, str] = {}
     for name in list(every):  # warm up: capture, and let libraries choose their kernels
@@ -226,7 +225,7 @@ def explained(bench: Bench, pair: ShippedPair, mode: str, runs: dict, pace: dict
     one = median(step.verifying for step in plain_steps)
     costs, base = round_costs(steps, one), round_costs(plain_steps, one)
     target, drafter, _ = pair.method(mode)
-    ids = pair.prompts(1)[0].to(target.device)
+    ids = pair.prompts(bench.scale)[0].to(target.device)
     jobs = {"one": pass_job(target, ids, 1), "verify": pass_job(target, ids, GAMMA + 1)}
     jobs["draft"] = pass_job(drafter.model, ids, 1)
     alone = interleaved(jobs, target.device, bench.scale.repeats)

@@ -75,8 +75,9 @@ class Scale:
         gammas: draft lengths of synthetic rounds.
         read_bytes: size of the arrays that are read and multiplied.
         square: rows of the largest product.
-        new_tokens: tokens per text of the shipped pair.
-        prompts: number of prompts.
+        prompts: number of prompts of the shipped pair.
+        prompt_tokens: most tokens of each prompt.
+        new_tokens: tokens per text.
         turns: paired turns of each contender.
         first: number of first decode steps.
         repeats: most repetitions of a timed job.
@@ -94,8 +95,9 @@ class Scale:
     gammas: tuple[int, ...] = (4, 2, 8, 1, 6, 3)
     read_bytes: int = 4 << 30
     square: int = 8192
-    new_tokens: int = 96
     prompts: int = 4
+    prompt_tokens: int = 192
+    new_tokens: int = 96
     turns: int = 24
     first: int = 32
     repeats: int = 12
@@ -136,8 +138,9 @@ TINY = Scale(
     gammas=(2,),
     read_bytes=1 << 20,
     square=64,
-    new_tokens=10,
     prompts=1,
+    prompt_tokens=24,
+    new_tokens=6,
     turns=2,
     first=3,
     repeats=2,
