@@ -39,6 +39,8 @@ PHRASES = {
 COMMENT = re.compile(r'#.*|"""[^"]*"""')
 SHARE = re.compile(r"\d%(?!\w)")
 """A share without the space that the book writes before the sign."""
+BARE = re.compile(r"(?<![\w./\\)\]}\d])\.\d")
+"""A number without the zero before its point; only labels of drawings leave it out."""
 
 
 def prose_of_markdown(source: str) -> Iterator[tuple[int, str]]:
@@ -99,8 +101,9 @@ def test_the_chapters_are_plain_english():
     assert len(files) > 25 and not (found := faults(files, prose_of_notebook)), "\n".join(found)
 
 
-def test_a_share_has_a_space_before_the_sign():
-    """Text writes 74 %; tables and captions get the space from `numbers.spaced_percent`."""
+@pytest.mark.parametrize("wrong", [SHARE, BARE])
+def test_a_number_is_written_as_everywhere(wrong):
+    """Text writes 74 % and 0.3; tables and captions get the space from `numbers.spaced_percent`."""
     files = [*ROOT.glob("*.md"), *ROOT.glob("book/*.md"), *ROOT.glob("notebooks/*.ipynb")]
     found = [
         f"{file.name}:{place}: {line}"
@@ -108,6 +111,6 @@ def test_a_share_has_a_space_before_the_sign():
         for place, line in (prose_of_notebook if file.suffix == ".ipynb" else prose_of_markdown)(
             file.read_text(encoding="utf-8")
         )
-        if SHARE.search(re.sub(r"`[^`]*`|<[^>]*>|https?:\S*|^[.#\w].*\{.*\}.*$", "", line))
+        if wrong.search(re.sub(r"`[^`]*`|<[^>]*>|https?:\S*|^[.#\w].*\{.*\}.*$", "", line))
     ]
     assert found == [], "\n".join(found)

@@ -40,18 +40,18 @@ class Claim:
 
 CLAIMS = {
     1: Claim(
-        "At γ = 5 a pass emits 3.16, 3.97, 4.87, 5.23 tokens for α = .7, .8, .9, .95",
+        "At γ = 5 a pass emits 3.16, 3.97, 4.87, 5.23 tokens for α = 0.7, 0.8, 0.9, 0.95",
         "post",
         "does not hold",
         "2.94, 3.69, 4.69, 5.30",
         "[chapter 7](07_how_fast.ipynb), [test](../tests/test_theory.py)",
     ),
     2: Claim(
-        "… and 1.97 tokens for α = .5", "post", "holds", "1.97", "[chapter 7](07_how_fast.ipynb)"
+        "… and 1.97 tokens for α = 0.5", "post", "holds", "1.97", "[chapter 7](07_how_fast.ipynb)"
     ),
     3: Claim(
-        "If a draft takes 4 ms and a target pass 40 ms, K = 8 is best at α = .8 "
-        "(2.71×), and K = 3 at α = .5 (1.47×)",
+        "If a draft takes 4 ms and a target pass 40 ms, K = 8 is best at α = 0.8 "
+        "(2.71×), and K = 3 at α = 0.5 (1.47×)",
         "post",
         "does not hold",
         "K = 6, 2.47×; K = 2, 1.46×",
@@ -61,7 +61,7 @@ CLAIMS = {
         "Four drafts of 2 ms and one pass of 40 ms replace 160 ms: 3.33×",
         "post",
         "holds with a condition",
-        "true for a round of four tokens; 2.80× on average at α = .8",
+        "true for a round of four tokens; 2.80× on average at α = 0.8",
         "[chapter 7](07_how_fast.ipynb)",
     ),
     5: Claim(
@@ -75,7 +75,7 @@ CLAIMS = {
         "The acceptance rate is accepted ÷ drafted",
         "[vLLM](https://docs.vllm.ai/)",
         "holds with a condition",
-        "as engines define it; it is not α: at α = .82 and γ = 4 it is .624",
+        "as engines define it; it is not α: at α = 0.82 and γ = 4 it is 0.624",
         "[chapter 7](07_how_fast.ipynb), [chapter 19](19_will_it_pay.ipynb)",
     ),
     7: Claim(
@@ -93,8 +93,8 @@ CLAIMS = {
         "[chapter 10](10_medusa.ipynb)",
     ),
     9: Claim(
-        "p = (.5, .3, .2), q = (.3, .5, .2): B is accepted with .6, otherwise A is "
-        "emitted; the same for (.6, .3, .1), (.4, .5, .1)",
+        "p = (0.5, 0.3, 0.2), q = (0.3, 0.5, 0.2): B is accepted with 0.6, otherwise A is "
+        "emitted; the same for (0.6, 0.3, 0.1), (0.4, 0.5, 0.1)",
         "tutorials",
         "holds",
         "both examples are right",
@@ -118,7 +118,7 @@ CLAIMS = {
         "The target computes no more than without speculation",
         "series",
         "does not hold",
-        "1.49 times as many operations at α = .8, γ = 4; 1.55 times with drafts that cost .05 passes",
+        "1.49 times as many operations at α = 0.8, γ = 4; 1.55 times with drafts that cost 0.05 passes",
         "[chapter 7](07_how_fast.ipynb)",
     ),
     13: Claim(
@@ -227,11 +227,11 @@ CLAIMS = {
         "[catalog](../book/methods.md)",
     ),
     28: Claim(
-        "Accepted, and speedup: code .85–.95, 2.5–3.5×; JSON .90–.95, 3–4×; creative "
-        "text .4–.6, 1.2–1.5×; proofs .3–.5, 1–1.3×",
+        "Accepted, and speedup: code 0.85–0.95, 2.5–3.5×; JSON 0.90–0.95, 3–4×; creative "
+        "text 0.4–0.6, 1.2–1.5×; proofs 0.3–0.5, 1–1.3×",
         "post",
         "holds with a condition",
-        "at γ = 5, c = .1 the formula overlaps each range, but gives JSON at most 3.53×",
+        "at γ = 5, c = 0.1 the formula overlaps each range, but gives JSON at most 3.53×",
         "[chapter 18](18_predictable_text.ipynb)",
     ),
     29: Claim(
@@ -262,7 +262,7 @@ CLAIMS = {
         "its vendor, quoted in [a study](https://github.com/InventiveHQ/"
         "speculative-decoding-consumer-gpus)",
         "not decided here",
-        "over plain decoding it needs α ≥ .99 in blocks of 16, and rounds as cheap as a plain step",
+        "over plain decoding it needs α ≥ 0.99 in blocks of 16, and rounds as cheap as a plain step",
         "[chapter 7](07_how_fast.ipynb)",
     ),
 }

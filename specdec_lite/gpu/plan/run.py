@@ -180,7 +180,7 @@ def summary(result: dict) -> str:
     rows = result.get("rows", [])
     if rows and "speedup" in rows[0]:
         parts = [f"B={r['batch']} γ={r['gamma']} {r['speedup']['0.7']:.2f}×" for r in rows[:5]]
-        return f"{len(rows)} rows; at α = .7: {', '.join(parts)}"
+        return f"{len(rows)} rows; at α = 0.7: {', '.join(parts)}"
     if rows and isinstance(rows[0].get("seconds"), float):
         names = ("layers", "draft", "mode", "routing", "batch", "k", "context")
         shown = rows[:: max(1, len(rows) // 6)]
