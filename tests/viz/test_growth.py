@@ -58,8 +58,10 @@ def test_formulas_equal_pythons():
         assert depths == [d + 1 for d in shape.depth.tolist()]
         (places,) = evaluate("growth", [{"name": "places", "args": [tree]}])
         assert len({(p["column"], p["row"]) for p in places}) == 12
-        (enough,) = evaluate("growth", [{"name": "enough", "args": [tree]}])
-        assert enough == 1 + max(i for i, node in enumerate(tree) if node["right"])
+        (first,) = evaluate("growth", [{"name": "firstLead", "args": [tree, nodes(seed + 100)]}])
+        accepted = [[node["right"] for node in each] for each in (tree, nodes(seed + 100))]
+        leads = [n for n in range(1, 13) if sum(accepted[0][:n]) > sum(accepted[1][:n])]
+        assert first == min(leads, default=0)
 
 
 def test_draft_trees_returns_the_trees_of_a_session():

@@ -24,11 +24,9 @@ const formulas = {
     put(-1);
     return places;
   },
-  // The smallest budget with the largest number of accepted tokens.
-  enough: (nodes) => {
-    const most = formulas.accepted(nodes, nodes.length);
-    return nodes.findIndex((_, i) => formulas.accepted(nodes, i + 1) === most) + 1;
-  },
+  // The smallest budget at which more of the grown tree is accepted than of the fixed one; 0: there is none.
+  firstLead: (grown, fixed) =>
+    grown.findIndex((_, i) => formulas.accepted(grown, i + 1) > formulas.accepted(fixed, i + 1)) + 1,
 };
 
 // The root is a dot; a node beyond the budget is an empty outline.
@@ -101,6 +99,8 @@ function taskState(s) {
   const { grown, static: fixed } = s.contexts[s.context];
   const [ours, theirs] = [grown, fixed].map((nodes) => formulas.accepted(nodes, s.budget));
   const words = (count) => `${count} accepted token${count === 1 ? "" : "s"}`;
+  if (ours > theirs && s.budget > formulas.firstLead(grown, fixed))
+    return `The grown tree is ahead, ${ours} to ${theirs}. Is a smaller budget enough?`;
   if (ours > theirs)
     return `Found: with ${s.budget} nodes the grown tree has ${words(ours)}, the fixed tree ${theirs}.`;
   if (ours < theirs)
@@ -189,7 +189,7 @@ function render({ model, el }) {
   const spec = {
     name: "growth",
     label: "A grown tree beside a fixed tree",
-    task: "find a budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
+    task: "find the smallest budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
     longestState: "Here the fixed tree wins, 3 to 2: the draft was confident of a wrong word.",
     delay: 100,
     listens: ["budget", "context"],
