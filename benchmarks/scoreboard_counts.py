@@ -369,8 +369,20 @@ class ScoreboardCounts(Experiment):
             return stamp, data
         data["about"] = old["about"] | data["about"]  # a run may count some rows only
         as_read = json.loads(json.dumps(data))  # the old one has lists for tuples
-        unchanged = all(old[name] == each for name, each in as_read.items())
-        return (stamps.split(old)[0] if unchanged else stamp), data
+        if any(old[name] != each for name, each in as_read.items()):
+            return stamp, data
+        # Of several runs that extended a file, the command that makes all of it is stated.
+        command = {"command": stamp["command"]} if self.makes_all(data) else {}
+        return stamps.split(old)[0] | command, data
+
+    def makes_all(self, data: dict) -> bool:
+        """Return whether this run's command alone would count all that is recorded."""
+        named = {(kind, temperature) for kind, temperature, _ in self.settings.values()}
+        return not self.options.rows and all(
+            (cell["kind"], cell["temperature"]) in named
+            and max(map(size, cell["methods"].values())) <= self.options.prompts
+            for cell in data["cells"]
+        )
 
     def restore(self, data):
         return {}

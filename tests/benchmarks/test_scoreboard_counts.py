@@ -84,6 +84,17 @@ def test_the_same_command_gives_the_same_bytes(tiny, tmp_path):
     assert again["cells"] == first["cells"]
 
 
+def test_the_command_that_makes_all_of_a_recording_is_stated(tiny):
+    run = lambda *more: count(tiny, "counts", *more)["command"].split(" --out")[0]
+    assert "--kinds json" in run("--prompts", "8", "--kinds", "json")
+    part = run("--prompts", "4", "--kinds", "code")
+    assert "--prompts 4 --kinds code" in part, "it counted last"
+    assert run("--prompts", "4") == part, "this would count four texts of json, not eight"
+    whole = run("--prompts", "8")
+    assert "--prompts 8" in whole and "--kinds code json" in whole
+    assert run("--prompts", "8", "--kinds", "json") == whole
+
+
 def test_one_row_is_counted_again(tiny, monkeypatch):
     first = count(tiny, "counts", "--prompts", "4")
     decode, decoded = scoreboard_counts.Decoder.decode, set()
