@@ -215,7 +215,7 @@ class ScoreboardCounts(Experiment):
     dtype = "float32"
     variants = {
         "scoreboard-counts-smollm2": {
-            "time": "8 hours, not timed",
+            "time": "30 hours, not timed",
             "quick": (
                 "--rows",
                 "prompt lookup",
