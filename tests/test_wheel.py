@@ -133,6 +133,7 @@ def test_the_readmes_commands_run_without_the_extra(python: Path, tmp_path: Path
         outputs.append(done.stdout)
     # Beside other programs the verdict may be "disturbed"; the texts are equal all the same.
     assert re.search(r"texts equal to plain greedy +100 %", outputs[0])
+    assert "α, accepted ÷ tested" in outputs[0]
     assert "vLLM, log line" in outputs[1] and "2.37" in outputs[1]
 
 

@@ -280,6 +280,10 @@ def test_the_command_line(capsys, tmp_path):
         with pytest.raises(SystemExit):
             command.main(arguments)
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_line_reads_a_text(capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def mean(values):\n    return sum(values) / len(values)\n" * 4)
     command.main(["diagnose", "shipped", "shipped", "--text", str(file), "--new-tokens", "16"])
