@@ -7,9 +7,11 @@ MAKEFLAGS += --jobs=2  # Python's packages and npm's are fetched at the same tim
 BOOK := _build/html
 SCRIPTS := 'specdec_book/viz/static/**/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
 PORT ?= 8000
-# One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
-WORKERS ?= logical
-PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal --maxfail 20
+# A process of tests more than cores, since tests wait for browsers and programs; four at most (each holds models and a browser).
+# A process that has nothing left takes tests over.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
+WORKERS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) + 1 : 4)))
+PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --maxfail 20
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
 	tests/acceptance tests/test_decoding.py tests/test_invariants.py tests/gpu/test_plan.py
