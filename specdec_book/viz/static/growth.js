@@ -150,10 +150,11 @@ function rowsOf(s) {
 function render({ model, el }) {
   const id = newId("growth");
   const state = () => stateOf(model, DEFAULTS);
-  const lead = ({ grown, static: fixed }) =>
-    formulas.accepted(grown, state().budget) - formulas.accepted(fixed, state().budget);
-  const leads = state().contexts.map(lead);
-  openAt(model, "context", leads.indexOf(Math.max(...leads)));
+  const merits = state().contexts.map(({ grown, static: fixed }) => {
+    const [ours, theirs] = [grown, fixed].map((nodes) => formulas.accepted(nodes, state().budget));
+    return ours - theirs + ours / 100; // the largest lead, and of equal ones the longest path
+  });
+  openAt(model, "context", merits.indexOf(Math.max(...merits)));
   const start = state();
   const size = Math.max(
     ...start.contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)),
