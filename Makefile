@@ -116,7 +116,7 @@ test: lint $(VENV)/.compiled sample
 
 test-all: test
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
-	$(PYTEST) --numprocesses $(CALM) -m "not weekly and (slow or registry or matrix or book)"
+	$(PYTEST) -m "not weekly and (slow or registry or matrix or book)" --numprocesses $(CALM)
 
 mutate: $(SETUP)
 	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt

@@ -86,7 +86,7 @@ def test_the_set_up_builds_with_what_is_pinned_and_runs_no_script_of_a_package()
     assert "\nhatchling==" in requirements, "the build's tool is pinned too"
 
 
-def test_tests_run_with_one_process_per_core_and_one_thread_each():
+def test_tests_run_in_several_processes_of_one_thread():
     assert "--numprocesses $(WORKERS)" in MAKEFILE
     assert "PYTEST_XDIST_WORKER" not in os.environ or torch.get_num_threads() == 1
 
