@@ -72,7 +72,14 @@ def grown(tokens, drafter_of, **options):
     return marks[0], marks[-1], target
 
 
-@pytest.mark.parametrize("tokens", [256, pytest.param(4096, marks=pytest.mark.weekly)])
+LENGTHS = [
+    256,
+    pytest.param(512, marks=pytest.mark.slow),
+    pytest.param(4096, marks=pytest.mark.weekly),
+]
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
 @pytest.mark.parametrize("temperature", one_of(__name__, [0.0, 1.0]))
 def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
     """Both caches are reserved at the start, so memory grows with the committed text only."""

@@ -9,21 +9,21 @@ from . import terms
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
+INTERVAL = r"(?<=\d), (?=[+−-]?[\d.]+\])"
 UNIT = r"(?<=\d) (?=(?:%|(?:GB|MB|kB|ms|µs|s)(?![\w-])))"
 VALUE = re.compile(
     rf"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|{UNIT}"
-    r"|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\d) to (?=[\d.]+×?$)"
+    rf"|{INTERVAL}|(?<=\d) to (?=[\d.]+×?$)"
 )
 """The spaces in T = 0, T(4) / T(1), 16 GB, an interval [1.3, 1.5] and a range 1.3 to 1.5."""
-QUANTITY = re.compile(
-    rf"{UNIT}|(?<=\d) (?=tokens/s\b)|(?<=\d), (?=[+−-]?[\d.]+\])|(?<=\bsection) (?=\d)"
-)
+QUANTITY = re.compile(rf"{UNIT}|{INTERVAL}|(?<=\d) (?=tokens/s\b)|(?<=\bsection) (?=\d)")
 """The spaces that stay on one line in the text; a table has less room."""
+DOT = re.compile(r" (?=· )")
 OPTION = re.compile(r"(?<![\w-])(--?\w+)(?=-)")
 COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # in printed output
 SHORT_END = re.compile(
     r"(\b\w+-\w\b(?!-)|\b[γk] [+−] 1\b|\b\w = \.?\d[\d.]*\b)"
-)  # top-k, γ + 1, α = .8
+)  # top-k, γ + 1, α = 0.8
 LONG_FORMULA = 40  # characters of TeX: it may need more than one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -98,9 +98,9 @@ def join_names(soup: BeautifulSoup) -> None:
 
 def join_dots(soup: BeautifulSoup) -> None:
     """Keep the dot between two parts of a line with the part before it: no line begins with it."""
-    for text in terms.words(soup.article, re.compile(r" · ")) if soup.article else ():
+    for text in terms.words(soup.article, DOT) if soup.article else ():
         if not text.find_parent(["code", "pre", "script", "style", "svg"]):
-            text.replace_with(NavigableString(text.replace(" · ", "\u00a0· ")))
+            text.replace_with(joined(text, DOT))
 
 
 def split_at_relations(tex: str) -> list[str]:

@@ -2,13 +2,14 @@
 
 from specdec_book.recordings import forecasts
 from specdec_book.viz import published
+from specdec_book.viz.numbers import spaced_percent
 
 
 def test_the_table_has_every_row_with_its_forecast():
     text = published.forecast_table().data
     assert text.count("\n| ") == len(published.ROWS) + 2
     worst = forecasts.worst(forecasts.all_forecasts())
-    assert f"{100 * abs(worst.error):.0f}\u00a0%" in text, "the largest error is among the rows"
+    assert spaced_percent(f"{worst.error:+.0%}") in text, "the largest error is among the rows"
     assert "not by us" in text
 
 
