@@ -64,6 +64,16 @@ def test_formulas_equal_pythons():
         assert first == min(leads, default=0)
 
 
+def test_it_opens_at_a_lead_that_does_not_solve_the_task():
+    tree = lambda *right: [{"word": "x", "parent": -1, "worth": 0.1, "right": r} for r in right]
+    none = tree(False, False, False)
+    solved = {"grown": tree(False, True, True), "static": tree(False, True, False)}
+    ahead = {"grown": tree(True, False, False), "static": none}
+    level = {"grown": none, "static": none}
+    for contexts, place in (([level, solved, ahead], 2), ([ahead, solved], 0), ([level, level], 0)):
+        assert evaluate("growth", [{"name": "opening", "args": [contexts, 3]}]) == [place]
+
+
 def test_draft_trees_returns_the_trees_of_a_session():
     target = native()
     drafter = EagleDrafter(target, random_head(target))

@@ -27,6 +27,15 @@ const formulas = {
   // The smallest budget at which more of the grown tree is accepted than of the fixed one; 0: there is none.
   firstLead: (grown, fixed) =>
     grown.findIndex((_, i) => formulas.accepted(grown, i + 1) > formulas.accepted(fixed, i + 1)) + 1,
+  // The text with the largest lead, and of equal ones the longest path; one that solves the task comes last.
+  opening(contexts, budget) {
+    const merits = contexts.map(({ grown, static: fixed }) => {
+      const [ours, theirs] = [grown, fixed].map((nodes) => formulas.accepted(nodes, budget));
+      const isSolved = formulas.firstLead(grown, fixed) === budget;
+      return (isSolved ? -100 : 0) + ours - theirs + ours / 100;
+    });
+    return merits.indexOf(Math.max(...merits));
+  },
 };
 
 // The root is a dot; a node beyond the budget is an empty outline.
@@ -150,11 +159,7 @@ function rowsOf(s) {
 function render({ model, el }) {
   const id = newId("growth");
   const state = () => stateOf(model, DEFAULTS);
-  const merits = state().contexts.map(({ grown, static: fixed }) => {
-    const [ours, theirs] = [grown, fixed].map((nodes) => formulas.accepted(nodes, state().budget));
-    return ours - theirs + ours / 100; // the largest lead, and of equal ones the longest path
-  });
-  openAt(model, "context", merits.indexOf(Math.max(...merits)));
+  openAt(model, "context", formulas.opening(state().contexts, state().budget));
   const start = state();
   const size = Math.max(
     ...start.contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)),
