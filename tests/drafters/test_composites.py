@@ -8,12 +8,14 @@ runs.
 import pytest
 import torch
 from models_zoo import PROMPT, native, perturbed
-from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY, is_late_refusal
+from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY, is_late_refusal, lookup
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate
 from specdec_lite.acceptance import block_verification
+from specdec_lite.drafters.combined.bandit import BanditSession
 from specdec_lite.drafters.combined.composite import children
+from specdec_lite.drafters.combined.wrapper import WrapperDrafter, WrapperSession
 from specdec_lite.request import prepare
 from specdec_lite.sampling import Sampling
 
@@ -101,6 +103,82 @@ def test_a_composite_of_a_drafter_keeps_the_distribution(outer, name):
         return
     text = exact_text_law(tiny, drafter, sampling, length)
     assert distance(text, own_text_law(tiny, sampling, length)) < 1e-10
+
+
+class Witness(WrapperDrafter):
+    """Another drafter whose sessions check what they are told: see `WitnessSession`."""
+
+    def inner_context(self, context):
+        return context
+
+    def start(self, context):
+        return WitnessSession(self, self.inner.start(context))
+
+
+class WitnessSession(WrapperSession):
+    """Require that a verdict is about the last proposal, and comes once, or a cut in its place."""
+
+    unheard = None
+
+    def propose(self, context):
+        assert not self.unheard, "the last proposal had neither a verdict nor a cut"
+        proposal = super().propose(context)
+        self.unheard = proposal.trimmed(context.wanted - 1).tree.tokens.tolist()
+        return proposal
+
+    def observe(self, verdict, scores):
+        assert self.unheard is not None, "a verdict on no proposal"
+        assert list(verdict.tokens) == self.unheard, "a verdict on another proposal"
+        self.unheard = None
+        super().observe(verdict, scores)
+
+    def cut(self, length):
+        self.unheard = None
+        super().cut(length)
+
+
+TOLD = COMPOSITES | {
+    "a bandit that often does not draft": lambda make, target, beside=lookup: d.BanditDrafter(
+        [make(target), beside(target)], t=0.4
+    ),
+}
+
+
+def run_with_witnesses(outer, name, temperature=0.0):
+    """Decode with a composite of two drafters, each behind a witness."""
+
+    def watched(target):
+        return Witness(DRAFTERS[name](target))
+
+    def beside(target):
+        return Witness(lookup(target))
+
+    drafter = TOLD[outer](watched, TARGET, beside)
+    generate(TARGET, PROMPT, drafter, 40, temperature=temperature, seed=0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", [*SAMPLE, "a tree drawn by a draft, merged with heads"])
+@pytest.mark.parametrize("outer", TOLD)
+def test_a_composite_tells_every_session_what_became_of_its_own_draft(outer, name, temperature):
+    try:
+        run_with_witnesses(outer, name, temperature)
+    except ValueError as refusal:
+        assert outer in ("relay", "cascade", "coupled"), refusal
+
+
+def test_the_witness_sees_a_verdict_on_an_earlier_draft(monkeypatch):
+    propose = BanditSession.propose
+
+    def keeps_the_arm(session, context):
+        before = session.chosen
+        proposal = propose(session, context)
+        session.chosen = session.chosen or before
+        return proposal
+
+    monkeypatch.setattr(BanditSession, "propose", keeps_the_arm)
+    with pytest.raises(AssertionError, match="a verdict on"):
+        run_with_witnesses("a bandit that often does not draft", "draft model")
 
 
 @pytest.mark.parametrize("outer", COMPOSITES)

@@ -74,14 +74,16 @@ class BanditDrafter(GroupDrafter):
 
 
 class BanditSession(Session):
-    """The drafting of one generation. `chosen` is the arm of the last proposal."""
+    """The drafting of one generation. `chosen` is the arm that drafted last; None if none was asked."""
 
     def __init__(self, drafter: BanditDrafter, arms: list[Arm]):
-        self.drafter, self.arms, self.chosen = drafter, arms, arms[0]
+        self.drafter, self.arms = drafter, arms
+        self.chosen: Arm | None = None
 
     def propose(self, context: Context) -> Proposal:
         for arm in self.arms:
             arm.catch_up(context, self.drafter)
+        self.chosen = None
         rounds = sum(arm.rounds for arm in self.arms)
         indexes = {arm: arm.index(rounds, self.drafter.bonus) for arm in self.arms}
         for arm in sorted(self.arms, key=lambda arm: indexes[arm], reverse=True):
@@ -104,7 +106,8 @@ class BanditSession(Session):
         return replace(proposal, states=None) if lower else proposal
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
-        self.chosen.observe(verdict, scores, self.drafter)
+        if self.chosen is not None:
+            self.chosen.observe(verdict, scores, self.drafter)
 
     def cut(self, length: int) -> None:
         for arm in self.arms:
