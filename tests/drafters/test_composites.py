@@ -140,7 +140,7 @@ class WitnessSession(WrapperSession):
 TOLD = COMPOSITES | {
     "a bandit that often does not draft": lambda make, target, beside=lookup: d.BanditDrafter(
         [make(target), beside(target)], t=0.4
-    ),
+    )
 }
 
 
