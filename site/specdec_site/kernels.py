@@ -4,53 +4,18 @@ On Linux the standard library's fork server imports them once and forks a kernel
 Elsewhere forking a process that has loaded torch is not safe, and kernels start as usual.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from forks import fork, serve
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning import LocalProvisioner
 from nbclient import NotebookClient
 
-IMPORTED = (
-    "ipykernel.kernelapp",
-    "jupyter_book.cli.main",  # a forked process imports the program of its parent
-    "plotly.graph_objects",
-    "specdec_site.kernels",
-    "specdec_book.exercises",
-    "specdec_book.viz",
-    "specdec_lite.drafters",
-    "specdec_lite.loading.pairs",
-    "torch",
-    "transformers.tokenization_utils_tokenizers",
-)
 CAN_FORK = sys.platform == "linux"
-
-
-def process(target: Callable, *arguments) -> BaseProcess:
-    """Start a function in a process of its own, which on Linux begins with the imported modules."""
-    context = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
-    if CAN_FORK:
-        context.set_forkserver_preload([*IMPORTED])
-    started = context.Process(target=target, args=arguments)
-    started.start()
-    return started
-
-
-def serve(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
-    """Be a kernel, until it is shut down or the build has ended."""
-    os.setsid()  # the terminal's interrupt is for the build, which stops its kernels
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.argv = ["ipykernel_launcher", *arguments]
-    from ipykernel.kernelapp import launch_new_instance
-
-    launch_new_instance(argv=arguments, parent_handle=os.getppid())  # it ends with its server
 
 
 class Forked:
@@ -91,7 +56,7 @@ class ForkedKernel(LocalProvisioner):
         self.cwd = options.get("cwd") or Path.cwd()
         arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
         environment = options.get("env") or dict(os.environ)
-        self.process = Forked(process(serve, arguments, str(self.cwd), environment))
+        self.process = Forked(fork(serve, arguments, str(self.cwd), environment))
         self.pid = self.process.pid
         return self.connection_info
 

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import threading
 import time
+from ast import literal_eval
 from pathlib import Path
 from types import SimpleNamespace
 
+import forks
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
@@ -20,8 +22,10 @@ nb_execution_mode = "off"
 exclude_patterns = ["_build"]
 nb_execution_timeout = 4
 """
+# Plain kernels, which import less than the server of forked kernels.
 TOY = """
-from specdec_site import execution, execution_times
+from specdec_site import execution, execution_times, kernels
+kernels.CAN_FORK = False
 def setup(app):
     execution.register(app)
 """
@@ -170,6 +174,15 @@ def test_an_interruption_ends_the_kernel(tmp_path: Path, plain_kernels):
     threading.Timer(2, stop.set).start()
     run = execution.execute(write(tmp_path, "waits", "import time; time.sleep(1000)"), 600, stop)
     assert "interrupted" in run.failure and run.seconds < 500
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not kernels.CAN_FORK, reason="kernels are forked on Linux alone")
+def test_a_forked_kernel_begins_with_the_common_modules_and_without_the_builds_own(tmp_path: Path):
+    cell = f"import sys; print({{'specdec_site', *{forks.IMPORTED}}} & {{*sys.modules}})"
+    run = execution.execute(write(tmp_path, "looks", cell), 600, threading.Event())
+    assert not run.failure
+    assert set(literal_eval(run.notebook.cells[1].outputs[0].text)) == {*forks.IMPORTED}
 
 
 COUNTING = """
