@@ -1,4 +1,7 @@
-"""Kernels forked from a process that has imported the common modules (Linux alone).
+"""Processes that begin with the common modules imported, which takes six seconds of each one's time.
+
+On Linux the standard library's fork server imports them once and forks a process for each chapter.
+Elsewhere forking a process that has loaded torch is not safe, and processes start as usual.
 
 This module stands outside `specdec_site`: a forked process imports the module of the function that
 it runs, and that package would import all of Sphinx again, four seconds for each chapter.
@@ -26,15 +29,17 @@ IMPORTED = (
     "transformers.tokenization_utils_tokenizers",
 )
 """Installed modules: the server does not know its parent's `sys.path`, and skips what it cannot find."""
+CAN_FORK = sys.platform == "linux"
 
 
-def fork(target: Callable, *arguments) -> BaseProcess:
-    """Start a function in a process of its own, which begins with the imported modules."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*IMPORTED])
-    process = context.Process(target=target, args=arguments)
-    process.start()
-    return process
+def process(target: Callable, *arguments) -> BaseProcess:
+    """Start a function in a process of its own, which on Linux begins with the imported modules."""
+    context = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
+    if CAN_FORK:
+        context.set_forkserver_preload([*IMPORTED])
+    started = context.Process(target=target, args=arguments)
+    started.start()
+    return started
 
 
 def serve(arguments: list[str], folder: str, environment: dict[str, str]) -> None:

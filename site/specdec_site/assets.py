@@ -11,13 +11,14 @@ import shutil
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import forks
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 from specdec_book.viz import interactive, theme
 
-from . import kernels, licenses, live
+from . import licenses, live
 
 FONT = "@fontsource-variable/source-sans-3"
 VENDORED = {
@@ -73,7 +74,7 @@ def begin(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     """Begin to make the live page's files, unless they are stored."""
     root = Path(app.srcdir)
     if app.builder.format == "html" and not live.store(root).exists():
-        MAKING.append(kernels.process(live.stored, root))
+        MAKING.append(forks.process(live.stored, root))
 
 
 def publish(app: Sphinx, error: Exception | None) -> None:

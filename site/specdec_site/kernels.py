@@ -1,21 +1,14 @@
-"""Kernels that begin with the common modules imported, which takes five seconds of a chapter's time.
-
-On Linux the standard library's fork server imports them once and forks a kernel for each chapter.
-Elsewhere forking a process that has loaded torch is not safe, and kernels start as usual.
-"""
+"""Kernels that are forked from a process which has imported the common modules (`forks`)."""
 
 import os
 import signal
-import sys
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from forks import fork, serve
+from forks import CAN_FORK, process, serve
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning import LocalProvisioner
 from nbclient import NotebookClient
-
-CAN_FORK = sys.platform == "linux"
 
 
 class Forked:
@@ -56,7 +49,7 @@ class ForkedKernel(LocalProvisioner):
         self.cwd = options.get("cwd") or Path.cwd()
         arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
         environment = options.get("env") or dict(os.environ)
-        self.process = Forked(fork(serve, arguments, str(self.cwd), environment))
+        self.process = Forked(process(serve, arguments, str(self.cwd), environment))
         self.pid = self.process.pid
         return self.connection_info
 
