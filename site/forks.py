@@ -18,8 +18,6 @@ IMPORTED = (
     "jupyter_book.cli.main",  # a forked process imports the program of its parent
     "nbformat",  # imported when the first figure is shown
     "plotly.graph_objects",
-    "plotly.io._renderers",
-    "plotly.offline",
     "specdec_book.exercises",
     "specdec_book.viz",
     "specdec_lite.drafters",
