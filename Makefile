@@ -12,7 +12,7 @@ PORT ?= 8000
 CORES := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 WORKERS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) + 1 : 4)))
 # The live page with SmolLM2 uses all cores, and stops an engine that is silent for twenty seconds.
-CALM = $(shell echo $$(($(WORKERS) > $(CORES) ? $(CORES) : $(WORKERS))))
+CALM = $(shell test "$(WORKERS)" -le $(CORES) 2> /dev/null && echo $(WORKERS) || echo $(CORES))
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --maxfail 20
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \

@@ -175,7 +175,7 @@ def _check_tokenizers(target: "PreTrainedTokenizerBase", draft: "PreTrainedToken
     """
     ours, theirs = target.get_vocab(), draft.get_vocab()
     if ours != theirs:
-        differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[1])
+        differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[::-1])
         raise ValueError(
             f"target and draft have different vocabularies ({len(ours)} and {len(theirs)} entries;"
             f" the first that differs is {differing[0]}): speculative decoding compares token ids,"
