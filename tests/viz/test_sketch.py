@@ -27,6 +27,13 @@ DRAWN = {
     "emitted": sketches.emitted_mass([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
     "pass": sketches.verify_pass(3),
     "tested": sketches.tested_strip(5, 2),
+    "window": sketches.lookahead_window(
+        "the",
+        [["a"], ["b", "c"]],
+        ["d", "e"],
+        [("the", "b", "d"), ("a", "c", "e")],
+        [["c"], ["d", "e"]],
+    ),
     "tree": sketches.token_tree(TREE, list("abcdefgh"), "root", accepted=(1, 5)),
     "heads": sketches.heads(4, ["a", "b", "c", "d", "e", "f", "g"]),
     "account": sketches.account([0.5, 2.0]),
