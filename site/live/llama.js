@@ -101,7 +101,6 @@ export class Llama {
     for (let start = 0; start < tokens.length; start += CHUNK) {
       const chunk = tokens.slice(start, start + CHUNK),
         ends = start + chunk.length === tokens.length;
-      showLife();
       this.embed(chunk, this.stream);
       this.runBlocks(chunk.length);
       if (ends || !last) rows.push(...this.score(chunk.length, last, tokens.length > CHUNK));
@@ -112,7 +111,10 @@ export class Llama {
 
   /** Runs all blocks on the first n rows of the stream, and stores their keys and values. */
   runBlocks(n) {
-    this.blocks.forEach((block, layer) => this.#block(block, layer, n));
+    this.blocks.forEach((block, layer) => {
+      showLife(); // on a busy machine threads wait for each other, and a pass may take many seconds
+      this.#block(block, layer, n);
+    });
     this.length += n;
   }
 

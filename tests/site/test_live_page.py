@@ -107,7 +107,10 @@ def test_no_module_shows_the_words_of_an_error_by_itself():
 
 
 def test_every_loop_of_passes_shows_life():
-    """Prompts are fed in chunks, on the processor and on the graphics processor."""
-    for name in ("llama.js", "gpu.js"):
-        loop = (ROOT / "site" / "live" / name).read_text("utf-8").split("forward(tokens")[1]
-        assert "showLife();" in loop[: loop.index("return rows")], name
+    """Per chunk on the graphics processor, per block where a busy machine may stop a thread."""
+    for name, begin, end in (
+        ("llama.js", "  runBlocks(n) {", "this.#block(block"),
+        ("gpu.js", "forward(tokens", "return rows"),
+    ):
+        loop = (ROOT / "site" / "live" / name).read_text("utf-8").split(begin)[1]
+        assert "showLife();" in loop[: loop.index(end)], name
