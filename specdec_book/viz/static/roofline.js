@@ -437,7 +437,7 @@ function render({ model, el }) {
     ),
     times: chart(
       "Time of a pass by its tokens",
-      "Dashed: reading. Dotted: arithmetic. Solid: the longer of both.",
+      "Solid: the longer of reading and arithmetic. The shorter one is dashed (reading) or dotted (arithmetic).",
       "sdl-half",
       { height: HEIGHT },
     ),
