@@ -5,6 +5,8 @@ hears no verdict. A combination either decodes the target's own text or is refus
 runs.
 """
 
+from itertools import product
+
 import pytest
 import torch
 from models_zoo import PROMPT, native, perturbed
@@ -144,8 +146,11 @@ TOLD = COMPOSITES | {
 }
 
 
-def run_with_witnesses(outer, name, temperature=0.0):
-    """Decode with a composite of two drafters, each behind a witness."""
+WATCHED = [*SAMPLE, "a tree drawn by a draft, merged with heads"]
+
+
+def run_with_witnesses(outer, name, temperature=0.0, inner=None):
+    """Decode with a composite of two drafters, each behind a witness, or of another composite."""
 
     def watched(target):
         return Witness(DRAFTERS[name](target))
@@ -153,18 +158,32 @@ def run_with_witnesses(outer, name, temperature=0.0):
     def beside(target):
         return Witness(lookup(target))
 
-    drafter = TOLD[outer](watched, TARGET, beside)
+    def make(target):
+        return COMPOSITES[inner](watched, target, beside) if inner else watched(target)
+
+    drafter = TOLD[outer](make, TARGET, beside)
     generate(TARGET, PROMPT, drafter, 40, temperature=temperature, seed=0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("name", [*SAMPLE, "a tree drawn by a draft, merged with heads"])
+@pytest.mark.parametrize("name", WATCHED)
 @pytest.mark.parametrize("outer", TOLD)
 def test_a_composite_tells_every_session_what_became_of_its_own_draft(outer, name, temperature):
     try:
         run_with_witnesses(outer, name, temperature)
     except ValueError as refusal:
         assert outer in ("relay", "cascade", "coupled"), refusal
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("inner", COMPOSITES)
+@pytest.mark.parametrize("outer", TOLD)
+def test_a_composite_in_a_composite_tells_every_session_its_own_verdict(outer, inner):
+    for name, temperature in product(WATCHED, (0.0, 1.0)):
+        try:
+            run_with_witnesses(outer, name, temperature, inner)
+        except ValueError as refusal:
+            assert {outer, inner} & {"relay", "cascade", "coupled"}, refusal
 
 
 def test_the_witness_sees_a_verdict_on_an_earlier_draft(monkeypatch):
