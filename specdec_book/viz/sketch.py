@@ -109,7 +109,7 @@ class SketchRow(tuple):
     """Sketches side by side, each at its own width as far as the page has room."""
 
     def __repr__(self) -> str:
-        return ". ".join(sketch.alt for sketch in self)
+        return " ".join(sketch.alt for sketch in self)
 
     def _repr_html_(self) -> str:
         sketches = "".join(

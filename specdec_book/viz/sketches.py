@@ -178,50 +178,50 @@ def lookahead_window(
     predicted: Sequence[str],
     ngrams: Sequence[Sequence[str]],
     following: Sequence[Sequence[str]],
-) -> Sketch:
+) -> SketchRow:
     """Draw Lookahead's window with its newest predictions, the n-grams it gives, and the next window."""
     full = [[root, *rows[0]], *rows[1:], predicted]
+    names = [*(f"row {i}" for i in range(len(rows))), "new"]
     left, step, high = 52, 36, 28
     pool = left + step * len(predicted) + 34
-    below = 34 + high * len(full)
-    drawing = Sketch(
-        below + 20 + high * len(following),
+    now = Sketch(
+        20 + high * len(full),
         f"The window of {root} has the rows {'; '.join(' '.join(row) for row in rows)}, and a pass"
         f" predicts {' '.join(predicted)}. The pool gets the n-grams"
-        f" {', '.join('-'.join(gram) for gram in ngrams)}. The next window has the rows"
-        f" {'; '.join(' '.join(row) for row in following)}.",
-        "Every column, read downwards, is an n-gram for the pool, stored under its first token. Row"
-        " 0 then leaves, and the window moves one position on.",
+        f" {', '.join('-'.join(gram) for gram in ngrams)}.",
+        "Every column, read downwards, is an n-gram for the pool, stored under its first token.",
+        pool + 32 * max(map(len, ngrams)) + 8,
     )
-    drawing.words(left, 12, "this pass", "start", bold=True)
-    drawing.words(pool, 12, "its columns, in the pool", "start", bold=True)
-    drawing.line((pool - 30, 59), (pool - 10, 59), arrow=True)
-    for number, row in enumerate(full):
-        y = 20 + high * number
-        name = "new" if number == len(full) - 1 else f"row {number}"
-        drawing.words(left - 8, y + 15, name, "end", faint=True)
-        for column, token in enumerate(row):
-            kind = "target" if name == "new" or (number, column) == (0, 0) else "draft"
-            x = left + step * column
-            if number:
-                drawing.line((x + 15, y - 6), (x + 15, y))
-            drawing.box(x, y, 30, 22, kind, token)
+    after = Sketch(
+        now.height,
+        f"The next window has the rows {'; '.join(' '.join(row) for row in following)}.",
+        "Row 0 leaves, and the window moves on.",
+        left + step * len(predicted) + 8,
+    )
+    for drawing, title, window in (
+        (now, "this pass", full),
+        (after, "next pass", [["?", *following[0]], *following[1:]]),
+    ):
+        drawing.words(left, 12, title, "start", bold=True)
+        for number, (name, row) in enumerate(zip(names, window)):
+            y = 20 + high * number
+            drawing.words(left - 8, y + 15, name, "end", faint=True)
+            for column, token in enumerate(row):
+                is_known = name == "new" or (number, column) == (0, 0)
+                kind = "empty" if token == "?" else "target" if is_known else "draft"
+                x = left + step * column
+                if number:
+                    drawing.line((x + 15, y - 6), (x + 15, y))
+                drawing.box(x, y, 30, 22, kind, token, dashed=token == "?")
+    after.words(left - 8, 20 + high * len(following) + 16, "?: the new last token", "start")
+    now.words(pool, 12, "into the pool", "start", bold=True)
+    now.line((pool - 30, 59), (pool - 10, 59), arrow=True)
     for number, (key, *rest) in enumerate(ngrams):
         y = 20 + high * number
-        drawing.box(pool, y, 30, 22, "neutral", key)
+        now.box(pool, y, 30, 22, "neutral", key)
         for place, token in enumerate(rest):
-            drawing.box(pool + 40 + 32 * place, y, 28, 22, "draft", token)
-    drawing.words(left, below + 10, "next pass", "start", bold=True)
-    for number, row in enumerate(following):
-        y = below + 18 + high * number
-        drawing.words(left - 8, y + 15, f"row {number}", "end", faint=True)
-        for column, token in enumerate(row, start=len(predicted) - len(row)):
-            x = left + step * column
-            if number:
-                drawing.line((x + 15, y - 6), (x + 15, y))
-            drawing.box(x, y, 30, 22, "draft", token)
-    drawing.box(left, below + 18, 30, 22, "empty", "?", dashed=True)
-    return drawing.words(pool, below + 33, "?: the new last token", "start")
+            now.box(pool + 40 + 32 * place, y, 28, 22, "draft", token)
+    return SketchRow([now, after])
 
 
 def tested_strip(gamma: int, accepted: int) -> Sketch:

@@ -12,6 +12,13 @@ from specdec_book.viz.tables import acceptance_text, exit_depth_text
 from specdec_lite import TokenTree
 
 TREE = TokenTree.cartesian([[0, 1], [2, 3, 4]])
+WINDOW = sketches.lookahead_window(
+    "the",
+    [["a"], ["b", "c"]],
+    ["d", "e"],
+    [("the", "b", "d"), ("a", "c", "e")],
+    [["c"], ["d", "e"]],
+)
 DRAWN = {
     "round": sketches.round_bar(4, 0.05, 1.1, 0.06, 3.1, 1.08),
     "overlap": sketches.overlap([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
@@ -27,17 +34,11 @@ DRAWN = {
     "emitted": sketches.emitted_mass([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
     "pass": sketches.verify_pass(3),
     "tested": sketches.tested_strip(5, 2),
-    "window": sketches.lookahead_window(
-        "the",
-        [["a"], ["b", "c"]],
-        ["d", "e"],
-        [("the", "b", "d"), ("a", "c", "e")],
-        [["c"], ["d", "e"]],
-    ),
     "tree": sketches.token_tree(TREE, list("abcdefgh"), "root", accepted=(1, 5)),
     "heads": sketches.heads(4, ["a", "b", "c", "d", "e", "f", "g"]),
     "account": sketches.account([0.5, 2.0]),
     **{f"own {i}": each for i, each in enumerate(sketches.self_drafts())},
+    **{f"window {i}": each for i, each in enumerate(WINDOW)},
 }
 
 
