@@ -141,9 +141,12 @@ class Drafter:
 
     Attributes:
         hidden_layers: the target's hidden states that it wants to see in `Context.scores`.
+        makes_passes: whether drafting runs a model that `draft_model` does not return, as drafting
+            with a part of the target does.
     """
 
     hidden_layers: tuple[Layer, ...] = ()
+    makes_passes: bool = False
 
     def start(self, context: Context) -> Session:
         """Begin one generation, after the target's prefill.

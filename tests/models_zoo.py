@@ -228,6 +228,9 @@ class GrownDrafter(Drafter):
     def __init__(self, model, children, levels=2):
         self.model, self.children, self.levels = model, children, levels
 
+    def draft_model(self):
+        return self.model
+
     def start(self, context):
         return GrownSession(self, context)
 

@@ -15,6 +15,7 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate
 from specdec_lite.acceptance import block_verification
+from specdec_lite.drafters.combined.arms import Arm
 from specdec_lite.drafters.combined.bandit import BanditSession
 from specdec_lite.drafters.combined.composite import children
 from specdec_lite.drafters.combined.wrapper import WrapperDrafter, WrapperSession
@@ -198,6 +199,47 @@ def test_the_witness_sees_a_verdict_on_an_earlier_draft(monkeypatch):
     monkeypatch.setattr(BanditSession, "propose", keeps_the_arm)
     with pytest.raises(AssertionError, match="a verdict on"):
         run_with_witnesses("a bandit that often does not draft", "draft model")
+
+
+SELF = ("early exit whose layers are not run again", "early exit with an adapter")
+
+
+def texts_of_two_self_drafts() -> list[bool]:
+    """Decode with a bandit over two drafts that write to the target's cache, one of them drawn."""
+    plain = generate(TARGET, PROMPT, None, 24).tokens.tolist()
+    first, second = (DRAFTERS[name](TARGET) for name in SELF)
+    drafter = d.BanditDrafter([first, d.TemperedDrafter(second, 2.0)])
+    return [
+        generate(TARGET, PROMPT, drafter, 24, seed=seed).tokens.tolist() == plain
+        for seed in range(8)
+    ]
+
+
+def test_a_draft_that_was_not_chosen_does_not_change_what_the_chosen_one_stored():
+    assert all(texts_of_two_self_drafts())
+
+
+@pytest.mark.parametrize("either", ["marks the drafter", "leaves the states out"])
+def test_either_of_two_precautions_keeps_the_text(monkeypatch, either):
+    """A drafter of a user's may not say that it makes passes."""
+    if either == "marks the drafter":
+        monkeypatch.setattr(BanditSession, "_readable", lambda session, proposal: proposal)
+    else:
+        monkeypatch.setattr(d.EarlyExitDrafter, "makes_passes", False)
+    assert all(texts_of_two_self_drafts())
+
+
+def test_without_both_precautions_the_text_is_another(monkeypatch):
+    monkeypatch.setattr(BanditSession, "_readable", lambda session, proposal: proposal)
+    monkeypatch.setattr(d.EarlyExitDrafter, "makes_passes", False)
+    assert not all(texts_of_two_self_drafts())
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_an_arm_that_makes_passes_is_not_asked_in_every_round(name):
+    drafter = DRAFTERS[name](TARGET)
+    passes = sum(step.draft_passes for step in generate(TARGET, PROMPT, drafter, 12).steps)
+    assert not (passes and Arm.is_free(drafter))
 
 
 @pytest.mark.parametrize("outer", COMPOSITES)

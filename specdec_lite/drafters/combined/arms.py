@@ -38,8 +38,7 @@ class Arm:
 
     Attributes:
         session: the drafting of this generation.
-        free: whether the drafter, and every drafter inside it, makes no passes and reads no states,
-            so that it can be measured in every round.
+        free: whether it costs so little that it can be measured in every round.
         unheard: whether the session has heard no verdict on its last proposal.
         tokens: discounted sum of the tokens that its rounds emitted or would have emitted.
         cost: discounted sum of what these rounds cost.
@@ -50,8 +49,7 @@ class Arm:
 
     def __init__(self, drafter: Drafter, context: Context, prior: float = 2.0, weight: float = 1.0):
         self.session = drafter.start(context)
-        parts = list(members(drafter))
-        self.free = not any(part.hidden_layers or part.draft_model() for part in parts)
+        self.free = self.is_free(drafter)
         self.tokens = prior * weight
         self.cost = self.rounds = weight
         self.draft: tuple[int, Proposal] = (0, NOTHING)
@@ -60,6 +58,14 @@ class Arm:
         self.missed: Scores | None = None
         self.seen = 0
         self.passes = 0
+
+    @staticmethod
+    def is_free(drafter: Drafter) -> bool:
+        """Return whether a drafter, and every drafter inside it, makes no passes and reads no states."""
+        return not any(
+            part.makes_passes or part.hidden_layers or part.draft_model()
+            for part in members(drafter)
+        )
 
     def index(self, rounds: float, bonus: float) -> float:
         """Return the tokens per cost, plus a bonus if the arm is measured only when it drafts."""

@@ -97,13 +97,17 @@ class BanditSession(Session):
         return NOTHING
 
     def _readable(self, proposal: Proposal) -> Proposal:
-        """Return the proposal without its states if an arm reads a layer below them."""
+        """Return the proposal without its states if an arm reads a layer below them.
+
+        Nor are those of a free arm used: others drafted after it, perhaps into the same cache.
+        """
         if proposal.states is None:
             return proposal
         # The target's pass would begin behind block b and not compute what the arm reads.
         block = proposal.states[0]
         lower = [x for x in self.drafter.hidden_layers if not isinstance(x, str) and x < block]
-        return replace(proposal, states=None) if lower else proposal
+        free = self.chosen is not None and self.chosen.free
+        return replace(proposal, states=None) if lower or free else proposal
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         if self.chosen is not None:

@@ -38,6 +38,8 @@ class TextMatchDrafter(Drafter):
         most: the largest number of proposed tokens, counted in the target's vocabulary; None: 2 γ.
     """
 
+    makes_passes = True
+
     def __init__(
         self,
         model: CausalLM,

@@ -29,6 +29,8 @@ class PassDrafter(Drafter):
         lookahead: embeddings trained for this target.
     """
 
+    makes_passes = True
+
     def __init__(self, target: CausalLM, lookahead: LookaheadRows):
         self.target = checks.native("target", target)
         rows = lookahead.rows

@@ -19,6 +19,8 @@ class SelfDrafter(Drafter):
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
     """
 
+    makes_passes = True
+
     def __init__(self, target: CausalLM, gamma: int | Length):
         self.target = checks.native("target", target)
         self.length = Length.of(gamma)
