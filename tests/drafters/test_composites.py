@@ -32,6 +32,7 @@ SAMPLE = [
     "Lookahead, a tree",
 ]
 """The drafters inside two composites, and inside one in `make test`."""
+SELF = ("early exit whose layers are not run again", "early exit with an adapter")
 TARGET = native()
 REASONS = "tree|same_noise|native|hidden states|noise|model without|chain"
 """What a refusal names."""
@@ -89,6 +90,14 @@ def test_a_relay_refuses_trees_of_a_drafter_that_does_not_tell_its_limits(leg):
     legs[leg] = tree, 2
     with pytest.raises(ValueError, match=rf"legs\[{leg}\] proposed a tree"):
         generate(TARGET, PROMPT, d.RelayDrafter(legs), 24, temperature=1.0, seed=0)
+
+
+@pytest.mark.parametrize("name", [*SELF, "look-ahead rows", "the target on sinks and a window"])
+def test_only_the_first_leg_may_draft_with_the_targets_own_cache(name):
+    legs = [(DRAFTERS[name](TARGET), 2), (d.PromptLookupDrafter(2), 2)]
+    assert decode_or_refuse(lambda target: d.RelayDrafter(legs)) is None
+    with pytest.raises(ValueError, match="only the first may draft with a part of the target"):
+        d.RelayDrafter(legs[::-1])
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -199,9 +208,6 @@ def test_the_witness_sees_a_verdict_on_an_earlier_draft(monkeypatch):
     monkeypatch.setattr(BanditSession, "propose", keeps_the_arm)
     with pytest.raises(AssertionError, match="a verdict on"):
         run_with_witnesses("a bandit that often does not draft", "draft model")
-
-
-SELF = ("early exit whose layers are not run again", "early exit with an adapter")
 
 
 def texts_of_two_self_drafts() -> list[bool]:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.combined.composite import CompositeDrafter
+from specdec_lite.drafters.combined.composite import CompositeDrafter, members
+from specdec_lite.drafters.self_drafts.pass_rows import PassDrafter
+from specdec_lite.drafters.self_drafts.self_draft import SelfDrafter
 from specdec_lite.drafters.trees.expansion import stack_rows
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
@@ -27,7 +29,8 @@ class RelayDrafter(CompositeDrafter):
 
     Args:
         legs: pairs (drafter, tokens) in order: a chain drafter and the largest number of tokens, ≥
-            1, that it drafts. Only the first drafter may read the target's hidden states.
+            1, that it drafts. Only the first drafter may read the target's hidden states, or draft
+            with a part of the target.
     """
 
     def __init__(self, legs: Sequence[tuple[Drafter, int]]):
@@ -43,6 +46,10 @@ class RelayDrafter(CompositeDrafter):
                 raise ValueError(f"legs holds a {type(drafter).__name__}, which drafts a tree")
         if any(drafter.hidden_layers for drafter, _ in self.legs[1:]):
             raise ValueError("legs: only the first may read the target's hidden states")
+        later = [part for drafter, _ in self.legs[1:] for part in members(drafter)]
+        if any(isinstance(part, (SelfDrafter, PassDrafter)) for part in later):
+            # The target's cache lacks the tokens of the legs before.
+            raise ValueError("legs: only the first may draft with a part of the target")
 
     def start(self, context: Context) -> "RelaySession":
         sessions = [(drafter.start(context), tokens) for drafter, tokens in self.legs]
