@@ -175,10 +175,10 @@ def _check_tokenizers(target: "PreTrainedTokenizerBase", draft: "PreTrainedToken
     """
     ours, theirs = target.get_vocab(), draft.get_vocab()
     if ours != theirs:
-        differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[::-1])
+        first = min(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[::-1])
         raise ValueError(
             f"target and draft have different vocabularies ({len(ours)} and {len(theirs)} entries;"
-            f" the first that differs is {differing[0]}): speculative decoding compares token ids,"
+            f" the first that differs is {first}): speculative decoding compares token ids,"
             " so both must use one tokenizer"
         )
     for text in PROBES:
