@@ -33,9 +33,13 @@ endif
 # The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
 book serve zip check sample test test-all mutate: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help format lint check book sample test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
+# The one file whose name begins with NAME.
+PAGE = $(basename $(firstword $(wildcard notebooks/$(NAME)*.ipynb book/$(NAME)*.md)))
+
+.PHONY: help format lint check book page sample test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
+	@echo "make page NAME=05  build one page alone from its source, in ten seconds; links to other pages lead nowhere"
 	@echo "make format lay out Python and JavaScript as make lint expects"
 	@echo "make lint   check format, style, spelling and types"
 	@echo "make check  make lint and the core tests: two minutes after set-up, without the book"
@@ -83,6 +87,12 @@ SETUP := $(LINTERS) $(VENV)/.smollm2
 book: $(SETUP)
 	@$(NICE) $(BIN)/jupyter-book build . -n --keep-going; status=$$?; \
 		echo "Open file://$(CURDIR)/$(BOOK)/index.html"; exit $$status
+
+page: $(SETUP)
+	@test -n "$(NAME)" -a -n "$(PAGE)" || { echo "NAME is '$(NAME)'; give the beginning of a page's file name, for example: make page NAME=05"; exit 1; }
+	@mkdir -p _build/page && printf 'format: jb-book\nroot: $(PAGE)\n' > _build/page/_toc.yml
+	@SPECDEC_CHAPTERS=$(notdir $(PAGE)) $(BIN)/jupyter-book build . --toc _build/page/_toc.yml --path-output _build/page -q 2>&1 | \
+		grep -e WARNING -e ERROR | grep -v xref_missing; echo "Open file://$(CURDIR)/_build/page/_build/html/$(PAGE).html"
 
 format: $(LINTERS)
 	$(BIN)/ruff check --fix .
