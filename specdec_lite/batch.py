@@ -109,7 +109,7 @@ def generate_batch(
         TypeError: as `generate` does, before any model runs.
         ValueError: likewise; also if prompts is empty or seeds has another length.
     """
-    if not hasattr(checks.target("target", target), "backend"):
+    if not hasattr(checks.model("target", target), "backend"):
         raise TypeError(f"target is a {type(target).__name__}: a batch needs a CausalLM")
     prompts = rows_of(prompts)
     if not prompts:

@@ -55,13 +55,6 @@ def model(name: str, value) -> Any:
     return value
 
 
-def target(name: str, value) -> Any:
-    """Return a value that is a `CausalLM` which can verify drafts."""
-    if reason := getattr(model(name, value), "draft_only", ""):
-        raise ValueError(f"{name} can only draft: it {reason}")
-    return value
-
-
 def instance(name: str, value, kind: type, allowed: str = "") -> Any:
     """Return a value that is an instance of a class."""
     if not isinstance(value, kind):

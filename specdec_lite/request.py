@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.checks import is_whole_dtype, target as check_target, whole
+from specdec_lite.checks import is_whole_dtype, model as check_model, whole
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Step, with_logprobs
@@ -153,7 +153,7 @@ def default_rule(sampling: Sampling) -> RuleFunction:
 
 def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     """Return the prompt as a LongTensor [n] on the host, after checking it."""
-    check_target("target", target)
+    check_model("target", target)
     tokens = _ids("prompt_ids", _row_of_encoding(prompt_ids))
     if tokens.dim() == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]

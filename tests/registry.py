@@ -38,7 +38,6 @@ from specdec_lite.drafters.heads.heads import ExitHead, Heads
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.self_drafts.chunks import Chunks
 from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
-from specdec_lite.drafters.self_drafts.quantization import multiplies_8_bits
 from specdec_lite.drafters.trees.expansion import drawn_then_chosen, with_replacement
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
@@ -281,15 +280,6 @@ DRAFTERS = {
     "the target without some sublayers": lambda target: d.LayerSkipDrafter(
         target, [(0, "mlp"), (1, "attention")], 3
     ),
-    **(
-        {
-            "the target in 8 bits, and its inputs": lambda target: d.QuantizedDrafter(
-                target, 8, 3, dynamic=True
-            )
-        }
-        if multiplies_8_bits()
-        else {}
-    ),
     "the target in 3 bits": lambda target: d.QuantizedDrafter(target, 3, 3),
     "look-ahead rows": lambda target: d.PassDrafter(target, lookahead(target)),
     "the target on sinks and a window": lambda target: d.SparseCacheDrafter(target, 1, 3, 3),
@@ -388,7 +378,6 @@ NATIVE_ONLY = {
     "early exit with an adapter",
     "the target without some sublayers",
     "the target in 8 bits",
-    "the target in 8 bits, and its inputs",
     "the target in 3 bits",
     "look-ahead rows",
     "the target on sinks and a window",

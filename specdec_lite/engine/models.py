@@ -41,7 +41,6 @@ class CausalLM:
         dtype: of the weights.
         end_of_text: ids that end a text of this model, as its files or its own configuration state
             them. Decoding stops at them unless it is given other `stop_token_ids`.
-        draft_only: why the model cannot verify; empty if it can.
 
     Raises:
         TypeError: if `model` is anything else.
@@ -51,7 +50,6 @@ class CausalLM:
 
     longest_pass: float = math.inf
     end_of_text: tuple[int, ...] = ()
-    draft_only: str = ""
 
     def __init__(self, model: nn.Module):
         self.model: Any = model
@@ -69,7 +67,6 @@ class CausalLM:
                 " Hugging Face causal language model, head included"
             )
         model.eval()
-        self.draft_only = getattr(model, "draft_only", "")
         self.native = isinstance(self.backend, NativeBackend)
         self.vocab_size: int = self.backend.vocab_size
         self.num_layers: int = self.backend.num_layers

@@ -109,8 +109,8 @@ def test_times_that_contradict_each_other_give_no_verdict(concluded, change, wor
 
 def test_disturbed_times_replace_the_verdict(concluded):
     measured, _ = concluded
-    slow = {k: seconds * (0.5 if k == 5 else 1) for k, seconds in measured.alone.items()}
-    found = verdict.conclude(replace(measured, alone=slow), shipped().target, {"code": 1})
+    times = {k: 0.5 if k == 5 else 1.0 for k in measured.alone}
+    found = verdict.conclude(replace(measured, alone=times), shipped().target, {"code": 1})
     assert found.verdict == "disturbed" and "5 tokens" in found.reason
     assert str(found).startswith("disturbed: ")
 

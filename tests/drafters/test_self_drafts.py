@@ -1,21 +1,17 @@
 """Test drafts from the target itself, with broken variants that the invariants detect."""
 
 import copy
-import pickle
 from types import SimpleNamespace
 
 import pytest
 import torch
 from models_zoo import PROMPT, native, shipped
 from registry import exit_head, lookahead
-from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import CausalLM, generate, stream
 from specdec_lite.drafters import (
-    CascadeDrafter,
     EarlyExitDrafter,
     LayerSkipDrafter,
-    ModelDrafter,
     PassDrafter,
     QuantizedDrafter,
     SparseCacheDrafter,
@@ -25,16 +21,13 @@ from specdec_lite.drafters.self_drafts.early_exit import EarlyExitSession
 from specdec_lite.drafters.self_drafts.layer_skip import every_sublayer, greedy_search
 from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows, PassSession
 from specdec_lite.drafters.self_drafts.quantization import (
-    DynamicInt8Linear,
     Int8Linear,
-    multiplies_8_bits,
     quantize,
     round_weight,
     stored_bytes,
 )
 from specdec_lite.drafters.self_drafts.self_draft import SelfDraftSession
 from specdec_lite.proposal import Proposal
-from specdec_lite.sampling import Sampling
 from specdec_lite.tree import TokenTree
 
 TARGET = native(num_layers=4)
@@ -255,7 +248,6 @@ BAD = [
     (lambda: EarlyExitDrafter.from_pretrained(TARGET), ValueError, "nothing ships for it"),
     (lambda: QuantizedDrafter(TARGET, 1), ValueError, "bits=1"),
     (lambda: QuantizedDrafter(TARGET, 9), ValueError, "bits=9"),
-    (lambda: QuantizedDrafter(TARGET, 4, dynamic=True), ValueError, "dynamic"),
     (lambda: PassDrafter(TARGET, LookaheadRows(7, 2)), ValueError, "size 7"),
     (lambda: Chunks([0], 4, 8), ValueError, "budget=4"),
     (lambda: SparseCacheDrafter(TARGET, select=Chunks([4])), ValueError, "select's layer=4"),
@@ -372,87 +364,3 @@ def test_8_bits_keep_the_sign_of_every_weight_at_any_width(dtype, inputs):
     exact = x.double() @ layer.weight.double().T
     error = (rounded(x).double() - exact).norm() / exact.norm()
     assert error < 0.02
-
-
-# Inputs in 8 bits ----------------------------------------------------------------------------------
-
-DYNAMIC = pytest.mark.skipif(not multiplies_8_bits(), reason="oneDNN has no 8-bit product here")
-
-
-class InputsInEightBits(torch.nn.Linear):
-    """Multiply rounded weights by rounded inputs in float64."""
-
-    def forward(self, x):
-        weight = self.weight.detach().double()
-        step = weight.abs().amax(1, keepdim=True) / 127
-        levels = torch.linspace(min(x.min().item(), 0), max(x.max().item(), 0), 256).double()
-        nearest = (x[..., None].double() - levels).abs().argmin(-1)
-        return (levels[nearest] @ ((weight / step).round() * step).T).to(x.dtype)
-
-
-def with_layers(target, kind):
-    """Return a copy of a native model whose linear layers have another class."""
-    model = copy.deepcopy(target.model)
-    for part in model.modules():
-        if isinstance(part, torch.nn.Linear):
-            part.__class__ = kind
-    return CausalLM(model)
-
-
-@pytest.mark.slow
-@DYNAMIC
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_acceptance_with_8_bit_inputs_is_that_of_rows_computed_by_hand(dtype):
-    target = native(dtype=dtype, hidden_size=40, intermediate_size=56, num_layers=2, scale=0.2)
-    by_hand = with_layers(target, InputsInEightBits)
-
-    def row(text):
-        logits = by_hand.score(text, by_hand.new_cache()).logits[0, -1]
-        return logits.float().softmax(-1)
-
-    check_acceptance(target, QuantizedDrafter(target, 8, 1, dynamic=True), row, 0.1)
-
-
-@DYNAMIC
-@pytest.mark.parametrize("inputs", [16, 40, 1000])
-def test_8_bit_inputs_keep_the_product_and_a_lost_zero_is_noticed(inputs):
-    generator = torch.Generator().manual_seed(0)
-    layer = torch.nn.Linear(inputs, 200)
-    x = torch.rand(4, inputs, generator=generator) + 0.5  # all positive: the zero matters
-    rounded = DynamicInt8Linear(layer)
-    exact = layer(x).detach()
-    error = lambda: float((rounded(x).detach() - exact).norm() / exact.norm())
-    assert error() < 0.02
-    assert torch.equal(rounded(x[None])[0], rounded(x))
-    rounded.scales = rounded.scales * 1.1
-    assert error() > 0.05
-    assert rounded(x * torch.inf).isnan().all()
-
-
-@DYNAMIC
-def test_a_model_with_8_bit_inputs_drafts_without_loss_and_must_not_verify():
-    """With one scale per pass, the row of a token changes with the drafted tokens after it."""
-    target = native(seed=5, vocab_size=3, **TINY)
-    drafter = QuantizedDrafter(target, 8, 2, dynamic=True)
-    ours = exact_text_law(target, drafter, Sampling(), 3)
-    assert distance(ours, own_text_law(target, Sampling(), 3)) < 1e-12
-    with pytest.raises(ValueError, match="target can only draft"):
-        generate(drafter.model, [1, 2], drafter, 4)
-    with pytest.raises(ValueError, match="model can only draft"):
-        CascadeDrafter(drafter.model, drafter)
-    draft = quantize(target, 8, dynamic=True)
-    draft.draft_only = ""
-    plain = exact_text_law(draft, None, Sampling(), 3)
-    drafted = exact_text_law(draft, ModelDrafter(target, 2), Sampling(), 3)
-    assert distance(plain, drafted) > 1e-4
-
-
-def test_a_copy_of_a_dynamic_draft_packs_its_weights_again():
-    drafter = QuantizedDrafter(TARGET, 8, 3, dynamic=True)
-    for again in (copy.deepcopy(drafter), pickle.loads(pickle.dumps(drafter))):
-        logits = [
-            each.model.score([1, 2, 3], each.model.new_cache()).logits for each in (drafter, again)
-        ]
-        assert torch.equal(*logits)
-    wrapped = CausalLM(drafter.model.model)
-    assert wrapped.draft_only == drafter.model.draft_only != ""

@@ -25,7 +25,7 @@ class CascadeDrafter(CompositeDrafter):
     """
 
     def __init__(self, model: CausalLM, inner: Drafter, gamma: int = 8, rule=speculative_sampling):
-        self.model = checks.target("model", model)
+        self.model = checks.model("model", model)
         self.inner = checks.drafter("inner", inner)
         self.gamma = checks.whole("gamma", gamma, 1)
         self.rule = checks.lossless("rule", rule)

@@ -16,11 +16,7 @@ class QuantizedDrafter(ModelDrafter):
         target: a native model.
         bits: bits per weight, 2 … 8.
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        dynamic: round the inputs of each layer to 8 bits too, which on a CPU is faster than
-            rounding the weights alone.
     """
 
-    def __init__(
-        self, target: CausalLM, bits: int = 8, gamma: int | Length = 4, dynamic: bool = False
-    ):
-        super().__init__(quantize(target, bits, dynamic), gamma)
+    def __init__(self, target: CausalLM, bits: int = 8, gamma: int | Length = 4):
+        super().__init__(quantize(target, bits), gamma)
