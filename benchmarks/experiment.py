@@ -241,7 +241,7 @@ def check_schema(name: str, data: dict) -> None:
 def retain_stamp(path: Path, stamp: dict, data: dict, parts: Sequence[str]) -> tuple[dict, dict]:
     """Return the stamp of an existing recording, and data that states which parts are newer."""
     old = json.loads(path.read_text(encoding="utf-8"))
-    names = ("date", "command", "versions", stamps.PROCESS)
+    names = ("date", "command", "versions", stamps.COMMIT, stamps.PROCESS)
     newer = {name: stamp[name] for name in names} | {"parts": [*parts]}
     again = [*old.get("measured_again", []), newer]
     return stamps.split(old)[0], data | {"measured_again": again}

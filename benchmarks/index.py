@@ -43,13 +43,14 @@ LISTED = re.compile(r"\.load\((\w+)\).* for \1 in \(([^)]*)\)")
 HEAD = """# Recordings
 
 Each file is one experiment on one machine, `<experiment>/<machine>.json`. It begins with a stamp:
-what was measured, when, by which command, on which machine and with which versions. Older commands
-are those of the day. `python -m benchmarks list` names today's experiments, `python -m benchmarks
-run <experiment>` measures one anew, and `python -m benchmarks index` writes this page.
+what was measured, when, by which command, at which commit, on which machine and with which versions.
+A command runs at its commit: `git checkout <commit>`. `python -m benchmarks list` names the
+experiments that can also be measured anew today, by `python -m benchmarks run <experiment>`; the
+others are settled. `python -m benchmarks index` writes this page.
 [`published.json`](published.json) is no recording: it has figures of papers with their sources.
 
-| recording | what it is | date | machine | command | shown on |
-| --- | --- | --- | --- | --- | --- |
+| recording | what it is | date | machine | command | commit | shown on |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -111,6 +112,7 @@ def markdown() -> str:
                 each.date,
                 each.machine,
                 f"`{each.command}`",
+                f"`{each.commit}`",
                 links or "–",
             )
             lines.append(f"| {' | '.join(cell.replace('|', ' or ') for cell in cells)} |")

@@ -2,9 +2,9 @@
 
 A recording is a file `results/<experiment>/<machine>.json`, written by
 `specdec_lite.measure.stamps`, which states what was measured, when, on which machine, with which
-versions and by which command. `results/README.md` lists all recordings. `published.json` is the
-other kind: figures of papers, each entry with its source and whether it was read there (primary) or
-in a copy that quotes it (secondary).
+versions, by which command and at which commit. `results/README.md` lists all recordings.
+`published.json` is the other kind: figures of papers, each entry with its source and whether it was
+read there (primary) or in a copy that quotes it (secondary).
 """
 
 import json
@@ -37,6 +37,7 @@ class Recording:
         versions: Versions of the software that ran.
         data: Everything in the file except the stamp.
         process: Threads of PyTorch and settings of OpenMP; None if the recording lacks them.
+        commit: Commit of this repository at which the command runs.
     """
 
     name: str
@@ -47,12 +48,14 @@ class Recording:
     versions: dict[str, str]
     data: dict
     process: dict | None = None
+    commit: str = ""
 
     @property
     def source(self) -> str:
         """One line for a caption: what was run where, when, and with which versions."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         line = f"recorded {self.date} on {self.machine} ({versions}) by `{self.command}`"
+        line += f" at commit {self.commit}" if self.commit else ""
         if not self.is_disturbed:
             return line
         loads = " to ".join(f"{load:.1f}" for load in (min(self.loads), max(self.loads)))

@@ -1,8 +1,8 @@
 """Write recordings with a stamp that states their origin.
 
 A recording is a file `results/<experiment>/<machine>.json`. Its stamp states what was measured,
-when, on which machine, with which versions and by which command; a file without a stamp is
-rejected.
+when, on which machine, with which versions, by which command and at which commit; a file without a
+stamp is rejected.
 `specdec_book.recordings` reads the files.
 """
 
@@ -30,6 +30,8 @@ WIDTH = 120
 PROCESS = "process"
 """The field of the stamp that older recordings lack: threads of torch, settings of OpenMP, and the
 load average before and after each part."""
+COMMIT = "commit"
+"""The field of the stamp that reports beside weights lack: the commit at which the command runs."""
 
 
 def machine_name(device: str | torch.device = "cpu") -> str:
@@ -75,6 +77,23 @@ def gpu_versions(device: str | torch.device) -> dict[str, str]:
     }
 
 
+def commit() -> str:
+    """Return the commit of this checkout, or the version of the package if it is installed.
+
+    A "+" follows if anything but the recordings differs from the commit.
+    """
+    root = Path(__file__).parents[2]
+    git = ["git", f"--git-dir={root / '.git'}", f"--work-tree={root}"]
+    changes = [*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)results"]
+    try:
+        head = subprocess.check_output(
+            [*git, "rev-parse", "--short", "HEAD"], stderr=subprocess.DEVNULL, text=True
+        )
+        return head.strip() + "+" * subprocess.run(changes, check=False).returncode
+    except (OSError, subprocess.SubprocessError):
+        return version("specdec-lite")
+
+
 def stamp(
     what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
 ) -> dict:
@@ -89,6 +108,7 @@ def stamp(
         "command": command,
         "machine": machine_name(device),
         "versions": versions or default,
+        COMMIT: commit(),
         PROCESS: {"threads": torch.get_num_threads(), "openmp": openmp_settings()},
     }
 
@@ -104,7 +124,7 @@ def split(recording: dict) -> tuple[dict, dict]:
     Args:
         recording: the file's content.
     """
-    stamped = {name: recording[name] for name in (*STAMP, PROCESS) if name in recording}
+    stamped = {name: recording[name] for name in (*STAMP, COMMIT, PROCESS) if name in recording}
     return stamped, {name: value for name, value in recording.items() if name not in stamped}
 
 

@@ -1,11 +1,18 @@
 """The index of recordings lists every recording, with the pages that show it."""
 
+import contextlib
+import io
 import json
+import re
+import shlex
+import subprocess
 
 import nbformat
+import pytest
 
-from benchmarks import index
+from benchmarks import catalogue, index
 from benchmarks.catalogue import EXPERIMENTS
+from benchmarks.experiment import parser_of
 from specdec_book import recordings
 
 ELSEWHERE = {
@@ -15,20 +22,13 @@ ELSEWHERE = {
     "blockwise-training",
     "longer-training",
     "losslessness",
-    "medusa-training",
     "mutation-testing",
     "waits",
 }
 """Experiments that a chapter, a test or a training command measures."""
 
 
-UNSHOWN = {
-    "head-bits-smollm2",
-    "page-sizes",
-    "parallel-heads-smollm2",
-    "proposal-times",
-    "speed-smollm2",
-}
+UNSHOWN = {"head-bits-smollm2", "page-sizes", "parallel-heads-smollm2"}
 """Experiments that no page shows: they support a setting of the library or a limit of the tests."""
 
 
@@ -48,6 +48,36 @@ def test_the_index_is_up_to_date():
 def test_every_folder_of_results_is_an_experiment():
     folders = {path.name for path in recordings.FOLDER.iterdir() if path.is_dir()}
     assert folders <= {*EXPERIMENTS, *ELSEWHERE}
+
+
+def runs_today(command: str) -> bool:
+    """Return whether the module of a command exists, and reads its options."""
+    _, *words = shlex.split(command)
+    if words[:3] == ["-m", "benchmarks", "run"] and words[3] in EXPERIMENTS:
+        with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            return bool(parser_of(catalogue.find(words[3])).parse_args(words[4:]))
+    return words[0] != "-m" and (index.ROOT / words[0]).is_file() or words[1].startswith("specdec")
+
+
+def git(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["git", "-C", index.ROOT, *words], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", recordings.names())
+def test_every_command_runs_today_or_at_the_commit_that_is_named(name):
+    recording = recordings.load(name)
+    assert re.fullmatch(r"[0-9a-f]{7,40}|\d+\.\d+.*", recording.commit), "record a clean checkout"
+    if runs_today(recording.command):
+        return
+    if git("cat-file", "-e", recording.commit).returncode:
+        pytest.skip("this clone is shallow")
+    program, _, module = shlex.split(recording.command)[:3]
+    path = module.replace(".", "/") + ("" if "." in module else "/__main__") + ".py"
+    source = git("show", f"{recording.commit}:{path}").stdout
+    assert "__main__" in path + source and program == "python"
+    if (words := shlex.split(recording.command)[3:]) and words[0] == "run":
+        catalogued = git("show", f"{recording.commit}:benchmarks/catalogue.py").stdout
+        assert f'"{words[1]}"' in catalogued
 
 
 def test_a_page_is_found_however_it_names_a_recording(tmp_path):
