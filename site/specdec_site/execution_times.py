@@ -27,12 +27,13 @@ READING = re.compile(r"^(\d+) minutes ·")
 
 
 def reading_minutes(doctree: nodes.document) -> int | None:
-    """Return the minutes that the line below a chapter's title states; None if it has no such line.
+    """Return the minutes that a chapter's small line states; None if it has no such line.
 
-    Such a line reads *35 minutes · CPU is enough · …*.
+    Such a line reads *35 minutes · CPU is enough · …*. Its paragraph gets the class sdl-about.
     """
     for line in doctree.findall(nodes.emphasis):
         if match := READING.match(line.astext()):
+            line.parent["classes"].append("sdl-about")
             return int(match[1])
     return None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from browsing import PICTURE_LATER
 from bs4 import BeautifulSoup
 from IPython.core.inputtransformer2 import TransformerManager
 from specdec_site.addresses import inward, outward
@@ -105,12 +106,22 @@ def test_first_cell_installs_only_where_the_library_is_missing(path: Path):
 
 
 @every_chapter
-def test_opens_in_colab_from_its_title(path: Path):
+def test_begins_with_its_claim_and_its_picture_then_opens_in_colab(path: Path):
+    """The small line stands below the picture: minutes, what comes before, the link to Colab."""
     github = ADDRESS.removeprefix("https://github.com/")
     colab = CONFIG["launch_buttons"]["colab_url"]
     branch = CONFIG["repository"]["branch"]
-    link = f"{colab}/github/{github}/blob/{branch}/notebooks/{path.name}"
-    assert f"[open in Colab]({link})" in cells(path, "markdown")[0].source
+    link = f"[open in Colab]({colab}/github/{github}/blob/{branch}/notebooks/{path.name})"
+    title, setup, picture, about, *_ = nbformat.read(path, as_version=4).cells
+    if path.stem in PICTURE_LATER:
+        assert link in title.source
+        return
+    assert re.fullmatch(r"# .+\n\n\*\*.+\*\*", title.source)
+    assert (title.id, setup.id, picture.cell_type) == ("title", "setup", "code")
+    assert {"hide-input", "hide-output"} & set(picture.metadata.tags) == {"hide-input"}
+    assert SHOWS.search(picture.source)
+    small, _, _ = about.source.partition("\n")
+    assert re.fullmatch(r"\*\d+ minutes · .+ · \[.+\)\*", small) and link in small
 
 
 @pytest.mark.parametrize("name", ["README.md", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md"])
@@ -340,7 +351,10 @@ def test_what_the_page_hides_is_hidden_in_jupyterlab_and_colab_too(path: Path):
         assert (cell.metadata.get("cellView") == "form") == hidden
         assert lab.get("outputs_hidden", False) == folded
         title = cell.metadata.get("mystnb", {}).get("code_prompt_show", "")
-        assert title.startswith(("Measured: ", "More: ")) == folded and len(title.split()) <= 13
+        assert (
+            title.startswith(("Measured: ", "Derivation: ", "More: ")) == folded
+            and len(title.split()) <= 13
+        )
 
 
 @every_chapter

@@ -14,6 +14,7 @@ from browsing import (
     FIGURES,
     FIRST_CHAPTER,
     PAGES,
+    PICTURE_LATER,
     START,
     accessibility_faults,
     drawing_faults,
@@ -26,6 +27,7 @@ from browsing import (
     sampled,
     scroll_through,
     show,
+    stand_still,
     unfold,
 )
 from bs4 import BeautifulSoup
@@ -104,6 +106,30 @@ def test_what_is_folded_is_hidden(open_page, page_name: str):
       .filter((child) => child.checkVisibility())
       .map((child) => child.outerHTML.slice(0, 100))""")
     assert shown == []
+
+
+FIRST_PICTURE = """() => {
+  const claim = document.querySelector('article h1 + p');
+  const picture = document.querySelector('.sdl-interactive, .sdl-figure, .sdl-drawing, .sdl-sketch');
+  return {
+    lines: claim.getBoundingClientRect().height / parseFloat(getComputedStyle(claim).lineHeight),
+    end: picture.getBoundingClientRect().bottom,
+    folded: picture.closest('details') !== null,
+  };
+}"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", sampled([*CHAPTERS, "book/03_speculative_execution.html"]))
+def test_a_chapter_begins_with_its_picture(open_page, page_name: str):
+    """On a laptop the claim and the first picture, whole and not in a fold, are on the first screen."""
+    if Path(page_name).stem in PICTURE_LATER:
+        pytest.skip("its picture comes later")
+    page = open_page(page_name, width=1366)
+    page.set_viewport_size({"width": 1366, "height": 700})
+    stand_still(page)
+    first = page.evaluate(FIRST_PICTURE)
+    assert first["lines"] < 2.5 and first["end"] <= 700 and not first["folded"], first
 
 
 TEXTS_OUTSIDE = """() => [...document.querySelectorAll('.sdl-plot')].flatMap((plot) => {
