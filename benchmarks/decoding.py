@@ -2,8 +2,6 @@
 
     python -m benchmarks run speed                   # the shipped pair; about an hour on two cores
     python -m benchmarks run speed --gammas 4 --new-tokens 32 --minutes 15
-    python -m benchmarks run speed-smollm2           # ten minutes on one core
-    python -m benchmarks run speed-smollm2 --gammas 8 --drafters suffix rest
 
 All contenders decode the same prompts in the same dtype. `speed` explains how speed is measured.
 Nothing is asserted: the recording flags a speedup that cannot be right, with the reason.
@@ -26,10 +24,9 @@ from specdec_lite.engine.linear import is_packed
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.texts.corpus import evaluation_prompts
 
-from . import smollm2, speed
+from . import speed
 from .experiment import Experiment
 from .hugging_face import HuggingFace
-from .passes import CONTEXT, KS, pass_rows
 from .speed import Bench, Other, cost_by_context, measure
 
 LEAST = {"prompts": 2, "new_tokens": 2, "turns": 1, "least": 1}
@@ -290,37 +287,3 @@ class Speed(Experiment):
     def restore(self, data):
         name = lambda row: f"{row['dtype']} {row['domain']} T={row['temperature']:g}"
         return {name(row): row for row in data["rows"]} | {self.last_part: data[self.last_part]}
-
-
-class SpeedSmolLM2(Speed):
-    """SmolLM2 with the drafters that need no draft model; the last part is T(k)."""
-
-    name = "speed-smollm2"
-    what = "drafters on SmolLM2-135M-Instruct beside plain decoding, and Hugging Face"
-    time = "10 minutes"
-    quick = (
-        "--prompts 2 --turns 2 --least 1 --gammas 2 --new-tokens 4 --minutes 0.1 --budget 1"
-        " --drafters prompt_lookup --domains json --temperatures 0"
-    ).split()
-    threads = None
-    drafters = smollm2.DRAFTERS
-    defaults = {"gammas": [4], "prompts": 2, "turns": 2, "least": 2, "dtypes": ["float32"]}
-    defaults |= smollm2.SHORT
-    last_part = "passes"
-
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        parser.add_argument(
-            "--budget", type=float, default=15.0, help="seconds for T(k) in one format"
-        )
-
-    def make(self):
-        return smollm2.bench(self.options)
-
-    def costs(self):
-        targets = {"smollm2": lambda dtype: self.bench.pair(dtype).target}
-        return pass_rows(targets, ("float32", "bfloat16"), KS, CONTEXT, self.options.budget)
-
-    def summarise(self, rows):
-        return super().summarise(rows) | {"context": CONTEXT}

@@ -1,8 +1,8 @@
-"""Define what an experiment is, and run one: parts, resuming, the stamp, the schema, the file.
+"""Define what an experiment is, and run one: parts, resuming, the stamp, the file.
 
 An experiment measures its parts one after the other. Each finished part is stored immediately, so
 an interrupted run resumes. When all parts are finished, their rows become one recording,
-results/<experiment>/<machine>.json, whose content is checked against its schema.
+results/<experiment>/<machine>.json.
 """
 
 import argparse
@@ -16,15 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jsonschema
 import torch
 from tqdm import tqdm
 
 from specdec_book import recordings
 from specdec_lite.measure import stamps
 from specdec_lite.measure.machine import machine_state
-
-from .schemas import SCHEMAS
 
 WORK = Path(".work/experiments")
 PROGRAM = "python -m benchmarks run"
@@ -223,19 +220,9 @@ def recorded_parts(experiment: Experiment, path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         stamps.validate(path.name, content)
         data = stamps.split(content)[1]
-        check_schema(experiment.name, data)
     except ValueError as error:
         raise ValueError(f"{path} is not a recording of {experiment.name}: {error}") from None
     return experiment.restore(data)
-
-
-def check_schema(name: str, data: dict) -> None:
-    """Check the data of a recording."""
-    try:
-        jsonschema.validate(json.loads(json.dumps(data)), SCHEMAS[name])
-    except jsonschema.ValidationError as error:
-        where = ".".join(map(str, error.absolute_path)) or "the recording"
-        raise ValueError(f"{name}: {where}: {error.message[:200]}") from None
 
 
 def retain_stamp(path: Path, stamp: dict, data: dict, parts: Sequence[str]) -> tuple[dict, dict]:
@@ -308,7 +295,6 @@ def measure(
         data = experiment.summarise({part: experiment.rows[part] for part in parts})
         if kind.timed:
             stamp[stamps.PROCESS] |= {"load_average": store.loads}
-        check_schema(kind.name, data)
         stamp, data = experiment.merge(stamp, data)
         if retained:
             stamp, data = retain_stamp(path, stamp, data, [p for p in parts if p not in retained])

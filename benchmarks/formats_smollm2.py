@@ -15,12 +15,12 @@ records how many turns it made.
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from time import monotonic
+from time import monotonic, perf_counter, process_time
 
 import numpy as np
 import torch
 
-from specdec_lite import CausalLM, load_smollm2
+from specdec_lite import CausalLM, load_smollm2, stream
 from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter, automatic
 from specdec_lite.drafters.self_drafts.quantization import quantize
 from specdec_lite.engine.int4 import int4_bytes
@@ -31,7 +31,6 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS
 
 from .experiment import Experiment, packed_run
-from .heads import clock, decode
 from .scoreboard_counts import encoded_prompts
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
@@ -42,6 +41,64 @@ GAMMA = {"bfloat16": 2, "int4": 2}
 """Draft length of the head by format."""
 LOOKUP = {"bfloat16": 8, "int4": 7}
 """Draft length of the lookup; the product in int4 takes eight rows at a time."""
+
+
+def clock() -> float:
+    """Return processor seconds on one thread, which other programs lengthen little.
+
+    With several threads these are elapsed seconds: processor seconds would add the threads up.
+    """
+    return process_time() if torch.get_num_threads() == 1 else perf_counter()
+
+
+class TimedDrafter(Drafter):
+    """A drafter that measures its drafting time, in seconds of `clock`.
+
+    Args:
+        drafter: Drafter to time.
+    """
+
+    def __init__(self, drafter: Drafter):
+        self.drafter = drafter
+        self.hidden_layers = drafter.hidden_layers
+        self.seconds = 0.0
+
+    def start(self, context):
+        session = self.drafter.start(context)
+        propose = session.propose
+
+        def timed(context):
+            began = clock()
+            proposal = propose(context)
+            self.seconds += clock() - began
+            return proposal
+
+        session.propose = timed
+        return session
+
+
+def decode(
+    target: CausalLM,
+    drafter: Drafter | None,
+    prompt,
+    new_tokens: int,
+    temperature: float,
+    seed: int,
+) -> dict:
+    """Decode one text; tokens, rounds and seconds are counted after its first round."""
+    timed = None if drafter is None else TimedDrafter(drafter)
+    steps = stream(target, prompt, timed, new_tokens, temperature, stop_token_ids=(), seed=seed)
+    first = next(steps).tokens
+    before = 0.0 if timed is None else timed.seconds
+    began = clock()
+    rounds = [step.tokens for step in steps]
+    return {
+        "seconds": clock() - began,
+        "tokens": sum(map(len, rounds)),
+        "rounds": len(rounds),
+        "drafting": 0.0 if timed is None else timed.seconds - before,
+        "text": [token for tokens in (first, *rounds) for token in tokens],
+    }
 
 
 def load(dtype: str) -> CausalLM:

@@ -37,7 +37,7 @@ from specdec_lite.texts.benchmark_prompts import (
     load_benchmark_prompts,
 )
 
-from .experiment import Experiment, check_schema
+from .experiment import Experiment
 from .methods import Method, absent_rows, add_rows, available_rows, choose, describe
 from .named import NAMED
 from .smollm2 import STOP
@@ -69,23 +69,6 @@ def encoded_prompts(
         kind: [torch.tensor(prompt.encode(tokenizer)) for prompt in prompts]
         for kind, prompts in load_benchmark_prompts(kinds, count=count).items()
     }
-
-
-class PairTexts:
-    """What experiments on the shipped pair's texts share; their option `prompts` is per kind."""
-
-    options: argparse.Namespace
-
-    @cached_property
-    def pair(self) -> Pair:
-        """The shipped pair in float32."""
-        return load_models("pair", "float32")
-
-    @cached_property
-    def texts(self) -> list[torch.Tensor]:
-        """The first prompts of each kind as token ids."""
-        kinds = encoded_prompts(self.pair.tokenizer, KINDS, self.options.prompts)
-        return [ids for rows in kinds.values() for ids in rows]
 
 
 # One prompt ---------------------------------------------------------------------------------------
@@ -315,7 +298,7 @@ class ScoreboardCounts(Experiment):
         cells: dict[Cell, dict[str, dict]] = {}
         shares = sorted(self.root.glob(f"share-*/{self.name}/counts.json"))
         for path in dict.fromkeys([self.joined, self.path, *shares]):
-            for cell, rows in recorded_cells(self.name, path, self.identity).items():
+            for cell, rows in recorded_cells(path, self.identity).items():
                 longer = cells.setdefault(cell, {})
                 for name, counts in rows.items():
                     if name not in self.options.again and size(counts) > size(longer.get(name)):
@@ -436,14 +419,13 @@ class Decoder:
         return counts
 
 
-def recorded_cells(experiment: str, path: Path, identity: dict) -> dict[Cell, dict[str, dict]]:
+def recorded_cells(path: Path, identity: dict) -> dict[Cell, dict[str, dict]]:
     """Return {(kind, temperature): counts by row} of a recording; empty with other settings."""
     if not path.is_file():
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))
     stamps.validate(path.name, content)
     data = stamps.split(content)[1]
-    check_schema(experiment, data)
     if any(data[name] != value for name, value in identity.items()):
         return {}
     return {(row["kind"], row["temperature"]): row["methods"] for row in data["cells"]}

@@ -9,7 +9,7 @@ import torch
 from gguf import GGUFReader
 from safetensors.torch import load_file
 
-from benchmarks import engine_llama, engine_load, engine_vllm, engines, experiment
+from benchmarks import engine_llama, engine_load, engine_vllm, engines
 from benchmarks.experiment import execute
 from specdec_book import recordings
 from specdec_lite.loading.gguf_file import split_halves
@@ -112,7 +112,6 @@ def test_a_recording_contains_all_engines(tmp_path, monkeypatch):
         "--cache",
         str(tmp_path),
     ]
-    monkeypatch.setattr(experiment, "check_schema", lambda name, data: None)
     execute(engines.Engines, ask)
     assert parts == ["vllm pair", "ours pair", "load"]
     result = json.loads(out.read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ def test_every_drafter_and_rule_has_a_row():
     }
     assert len(shipped) > 25
     used = set(re.findall(r"\bd\.(\w+)", Path(listed.__file__).read_text("utf-8")))
-    # Prompts of the scoreboard have no reference text; `benchmarks.lookup` measures this drafter.
+    # Prompts of the scoreboard have no reference text; `model-free-tokens` measured this drafter.
     # TextMatchDrafter is for a draft with another tokenizer, and every row here shares its target's.
     missing = shipped - {"ReferenceLookupDrafter", "TextMatchDrafter"} - used
     assert not missing, f"METHODS of benchmarks/methods.py lacks a row for {sorted(missing)}"

@@ -3,13 +3,11 @@
 import json
 from types import SimpleNamespace
 
-import jsonschema
 import torch
 from models_zoo import native, perturbed
 
 from benchmarks import serving
 from benchmarks.experiment import execute
-from benchmarks.schemas import SCHEMAS
 from specdec_lite.loading.pairs import Pair
 
 
@@ -27,7 +25,6 @@ def test_it_records_tables_and_gains(tmp_path, monkeypatch):
     ask = "--turns 2 --minutes 0.01 --batches 1 4 --new-tokens 9 --temperatures 0".split()
     out = ["--out", str(tmp_path / "serving.json"), "--work", str(tmp_path / "work")]
     data = json.loads(execute(serving.BatchSpeed, [*ask, *out]).read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["batch-speed"])
     assert [row["batch"] for row in data["gains"]] == [1, 4]
     for row in data["gains"]:
         assert 1 <= row["minimum"] <= row["own"] <= 3

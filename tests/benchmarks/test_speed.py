@@ -6,7 +6,6 @@ No test asserts how fast anything is.
 import json
 from types import SimpleNamespace
 
-import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -17,7 +16,6 @@ from scipy import stats
 from benchmarks import decoding, speed
 from benchmarks.experiment import execute
 from benchmarks.hugging_face import HuggingFace
-from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.loading.pairs import SHIPPED, Pair
 from specdec_lite.proposal import NOTHING, Proposal
@@ -126,9 +124,8 @@ def test_an_interrupted_run_resumes(recorded, rows):
     assert list((path.parent / "work" / "speed").iterdir()) == []
 
 
-def test_the_recording_matches_its_schema(recorded):
+def test_the_recording_states_its_settings(recorded):
     data = json.loads(recorded[0].read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["speed"])
     assert (data["gamma"], data["gammas"], data["turns"], data["least_turns"]) == (3, [3, 2], 4, 2)
 
 

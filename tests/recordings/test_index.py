@@ -15,19 +15,6 @@ from benchmarks.catalogue import EXPERIMENTS
 from benchmarks.experiment import parser_of
 from specdec_book import recordings
 
-ELSEWHERE = {
-    "gpu",
-    "gpu-heads-smollm2",
-    "head-bits-smollm2",
-    "blockwise-training",
-    "longer-training",
-    "losslessness",
-    "mutation-testing",
-    "waits",
-}
-"""Experiments that a chapter, a test or a training command measures."""
-
-
 UNSHOWN = {"head-bits-smollm2", "page-sizes", "parallel-heads-smollm2"}
 """Experiments that no page shows: they support a setting of the library or a limit of the tests."""
 
@@ -43,11 +30,6 @@ def test_the_index_is_up_to_date():
     assert written == index.markdown(), "run: python -m benchmarks index"
     rows = [line for line in written.splitlines() if line.startswith("| [")]
     assert [row.split("]")[0][3:] for row in rows] == recordings.names()
-
-
-def test_every_folder_of_results_is_an_experiment():
-    folders = {path.name for path in recordings.FOLDER.iterdir() if path.is_dir()}
-    assert folders <= {*EXPERIMENTS, *ELSEWHERE}
 
 
 def runs_today(command: str) -> bool:

@@ -5,10 +5,8 @@ That training computes what drafting computes is tested in tests/drafters/test_p
 
 import json
 
-import jsonschema
 import pytest
 import torch
-from features_zoo import random_head
 from heads_zoo import (
     random_blocks,
     random_correction,
@@ -18,9 +16,6 @@ from heads_zoo import (
 )
 from models_zoo import native
 
-from benchmarks import heads as recording
-from benchmarks.experiment import execute
-from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
@@ -30,8 +25,6 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.eagle.feature_head import Eagle1Head
-from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, load, read_stored, save
@@ -254,28 +247,6 @@ def test_only_tokens_that_the_target_wrote_are_scored():
     right = loss(TEXT, states(), positions, 1, 1.0, counted)
     assert right == pytest.approx(sum(alone) / len(alone), rel=1e-5)
     assert abs(right - loss(TEXT, states(), positions, 1, 1.0)) > 1e-4
-
-
-@pytest.mark.slow
-def test_a_whole_recording(tmp_path, monkeypatch):
-    tiny(monkeypatch)
-
-    class Numbers:
-        def encode(self, text):
-            return [int(word) for word in text.split()]
-
-    known = {Heads: random_heads(TARGET, 4), Eagle1Head: random_head(TARGET)}
-    monkeypatch.setattr(recording, "load", lambda path, target, kind: known[kind])
-    monkeypatch.setattr(recording, "find_weights", lambda name, target: name)
-    monkeypatch.setattr(recording, "tokenizer", Numbers)
-    monkeypatch.setattr(recording, "evaluation_prompts", lambda: {"a": [{"text": "5 17 3"}] * 2})
-    arguments = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
-    arguments += ["--work", str(tmp_path / "w"), "--cache", str(tmp_path / "c")]
-    execute(recording.HeadsAtEqualBytes, [*arguments, "--out", str(tmp_path / "heads.json")])
-    data = json.loads((tmp_path / "heads.json").read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["heads-at-equal-bytes"])
-    assert set(data["heads"]) == {*recording.HEADS, "the pair's draft"}
-    assert set(data["gained"]) == set(recording.PAIRS.values())
 
 
 def test_weights_of_every_kind_can_be_saved(tmp_path):

@@ -1,31 +1,9 @@
-"""The experiment with busy programs: its processes, and its table on the page of limits."""
+"""The table of the experiment with busy programs on the page of limits."""
 
-import os
-
-import psutil
-import pytest
 from docutils import nodes
 from specdec_site import busy_machine as page
 
-from benchmarks import busy_machine
 from specdec_book import recordings
-
-
-def test_busy_programs_run_while_the_context_is_open():
-    before = set(psutil.Process().children())
-    with busy_machine.busy(2):
-        running = set(psutil.Process().children()) - before
-        assert len(running) == 2 and all(process.is_running() for process in running)
-    assert not any(process.is_running() for process in running)
-
-
-@pytest.mark.slow
-def test_each_setting_has_a_process_of_its_own(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # not what the measurement uses
-    for setting, threads in (("bounded spin, one thread", 1), ("torch's default", None)):
-        row = busy_machine.measure("pair", setting, 2, 2)
-        assert row["tokens"] == 2 * busy_machine.TEXTS and len(row["seconds"]) == 2
-        assert row["threads"] == threads if threads else row["threads"] <= (os.cpu_count() or 1)
 
 
 def row(model: str, setting: str, load: str, seconds: list[float], threads: int) -> dict:
