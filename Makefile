@@ -17,11 +17,10 @@ PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist workst
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
 	tests/acceptance tests/test_decoding.py tests/test_invariants.py tests/gpu/test_plan.py
-# What make test leaves to make test-all; CONTRIBUTING.md explains the marks.
-QUICK := not weekly and not (slow or registry or matrix)
-# The book of make test: every page, and these chapters executed.
-SAMPLE := _build/sample
-CHAPTERS := 01_autoregressive 05_draft_then_verify 08_model_free
+# Three selections, which share no test; CONTRIBUTING.md explains the marks.
+PAGES := not weekly and (book or browser)
+LONG := not weekly and (slow or registry or matrix) and not (book or browser)
+QUICK := not weekly and not (slow or registry or matrix or book or browser)
 # Byte code is written for what is imported only, and not beside the sources.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,21 +30,22 @@ export GOMP_SPINCOUNT := 5000
 export KMP_BLOCKTIME := 1
 endif
 # The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
-book serve zip check sample test test-all mutate: export OMP_NUM_THREADS ?= 1
+book page serve zip check test test-long test-pages mutate: export OMP_NUM_THREADS ?= 1
 
 # The one file whose name begins with NAME.
 PAGE = $(basename $(firstword $(wildcard notebooks/$(NAME)*.ipynb book/$(NAME)*.md)))
 
-.PHONY: help format lint check book page sample test test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
+.PHONY: help format lint check book page test test-long test-pages test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make page NAME=05  build one page alone from its source, in ten seconds; links to other pages lead nowhere"
 	@echo "make format lay out Python and JavaScript as make lint expects"
 	@echo "make lint   check format, style, spelling and types"
 	@echo "make check  make lint and the core tests: two minutes after set-up, without the book"
-	@echo "make sample  build all pages strictly, with three chapters executed"
-	@echo "make test   make lint, test the library and every interactive, build all pages strictly, three chapters executed"
-	@echo "make test-all  make test, then build the book strictly, every chapter executed, and run all other tests"
+	@echo "make test   make lint, and test the library and the sources of the pages"
+	@echo "make test-pages  build the book strictly, every chapter executed, and test its pages and interactives in a browser"
+	@echo "make test-long  test what takes long: every drafter on every model and rule"
+	@echo "make test-all  make test, test-long and test-pages"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
@@ -109,24 +109,29 @@ lint: $(LINTERS)
 check: lint
 	$(PYTEST) -m "$(QUICK)" $(CORE)
 
-# Beside make lint, which leaves a core idle: make starts both at once.
-sample: $(SETUP)
-	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
-	SPECDEC_CHAPTERS="$(CHAPTERS)" $(NICE) $(BIN)/jupyter-book build . -W -n --keep-going --path-output $(SAMPLE)
-
-# The tests' byte code, beside make sample: else every process of tests would compile all files. A fault shows when they run.
-$(VENV)/.compiled: | lint
+# The tests' byte code, beside make lint, which leaves a core idle: else every process of tests would compile all files.
+$(VENV)/.compiled: $(LINTERS)
 	@$(NICE) $(BIN)/python -m pytest -qq --collect-only > /dev/null || true
 	@touch $@
 
-# With this variable a missing book is a failure; without it, tests that need the book are skipped.
-test test-all: export SPECDEC_REQUIRE_BOOK := 1
-test: lint $(VENV)/.compiled sample
-	SPECDEC_BOOK=$(SAMPLE)/$(BOOK) $(PYTEST) -m "$(QUICK) and (sample or not book)"
+test: lint $(SETUP) $(VENV)/.compiled
+	$(PYTEST) -m "$(QUICK)"
 
-test-all: test
+test-long: $(SETUP) $(VENV)/.compiled
+	$(PYTEST) -m "$(LONG)"
+
+# With this variable a missing book is a failure; without it, tests that need the book are skipped.
+test-pages: export SPECDEC_REQUIRE_BOOK := 1
+test-pages: $(SETUP)
+	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
-	$(PYTEST) -m "not weekly and (slow or registry or matrix or book)" --numprocesses $(CALM)
+	$(PYTEST) -m "$(PAGES)" --numprocesses $(CALM)
+
+# One after the other, whatever --jobs says; each of them runs what the others leave.
+test-all:
+	$(MAKE) test
+	$(MAKE) test-long
+	$(MAKE) test-pages
 
 mutate: $(SETUP)
 	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt

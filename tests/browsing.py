@@ -36,16 +36,6 @@ PICTURE_LATER = set(
 """.split()
 )
 """Chapters that do not begin with their picture yet; the list may only get shorter."""
-EXECUTED = re.search(r"^CHAPTERS := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.M)[1].split()
-"""The chapters that `make test` executes."""
-
-
-def sampled(names: list[str], chapters: list[str] = EXECUTED) -> list:
-    """Return the pages, of which `make test` tests the first page and some executed chapters."""
-    chosen = {START, *(f"notebooks/{name}.html" for name in chapters)}
-    return [
-        pytest.param(name, marks=pytest.mark.sample if name in chosen else ()) for name in names
-    ]
 
 
 @functools.cache

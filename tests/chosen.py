@@ -35,14 +35,14 @@ def one_in(count: int, values: Iterable, always: Iterable[str] = ()) -> list:
     ]
 
 
-def one_of(name: str, values: Iterable) -> list:
-    """Return values, or tuples of them, as parameters; all but one carry the mark `registry`.
+def one_of(name: str, values: Iterable, mark=pytest.mark.registry) -> list:
+    """Return values, or tuples of them, as parameters; all but one carry the mark.
 
     The one without it follows from the name and the commit.
     """
     cases = [value if isinstance(value, tuple) else (value,) for value in values]
     quick = draw(name, len(cases))
     return [
-        pytest.param(*case, marks=() if number == quick else pytest.mark.registry)
+        pytest.param(*case, marks=() if number == quick else mark)
         for number, case in enumerate(cases)
     ]

@@ -32,12 +32,14 @@ BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html")).resolve()
 
 RATES = pytest.StashKey[list[float]]()
 """The false-alarm rates of the suite's statistical tests, selected or not."""
+NEEDS = {"book": pytest.mark.book, "chromium": pytest.mark.browser}
+"""The mark of a test that uses a fixture, directly or through another fixture."""
 REQUIRE_BOOK = "SPECDEC_REQUIRE_BOOK"
-"""The variable that `make test` sets: a missing book then fails instead of skipping."""
+"""The variable that `make test-pages` sets: a missing book then fails instead of skipping."""
 
 
 def find_book() -> Path:
-    """Return the folder of the built book; skip the test, or fail under `make test`, if none is."""
+    """Return the folder of the built book; skip the test, or fail under `make test-pages`, if none is."""
     if not (BOOK / "index.html").exists():
         missing = pytest.fail if os.environ.get(REQUIRE_BOOK) else pytest.skip
         missing(f"there is no built book in {BOOK}: run `make book` first")
@@ -67,10 +69,11 @@ def pytest_pycollect_makeitem(collector, obj) -> list | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need the built book, and keep the rates of all statistical tests."""
+    """Mark what needs the built book or a browser, and keep the rates of all statistical tests."""
     for item in items:
-        if "book" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.book)
+        for fixture, mark in NEEDS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
     marks = (mark for item in items for mark in item.iter_markers("statistical"))
     config.stash[RATES] = [mark.kwargs["rate"] for mark in marks]
 

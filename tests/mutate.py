@@ -31,7 +31,7 @@ SETTINGS = {
         f"specdec_lite/{module}{end}" for module in MODULES for end in (".py", "/*.py")
     ],
     "pytest_add_cli_args_test_selection": [f"tests/{name}" for name in TESTS],
-    # The tests of `make test`: a change that only `make test-all` notices counts as survived.
+    # The tests of `make test`: a change that only `make test-long` notices counts as survived.
     "pytest_add_cli_args": ["-p", "no:cacheprovider", "-m", QUICK],
     "also_copy": list(PARTS[1:]),
     "do_not_mutate_patterns": ["raise \\w+Error", '^\\s*f?"[^"]*"\\)?$'],

@@ -1,7 +1,7 @@
 """The recorded tables of rules, drafters and refusals equal fresh runs, so the book is up to date.
 
 Every drafter is enumerated under every rule on two tokens. The full rows of the table are checked for
-about three pairs, which change with the commit, and for the others in `make test-all`.
+about three pairs, which change with the commit, and for the others in `make test-long`.
 """
 
 import pytest

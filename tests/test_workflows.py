@@ -60,19 +60,23 @@ TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, flags=re.M)[1].split()
 
 
 def test_every_make_target_is_declared_defined_and_explained():
-    assert sorted(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, flags=re.M)) == sorted(TARGETS)
+    assert {*re.findall(r"^([a-z][a-z-]*):", MAKEFILE, flags=re.M)} == {*TARGETS}
     assert set(re.findall(r'@echo "make ([\w-]+) ', MAKEFILE)) == set(TARGETS) - {"help", "clean"}
 
 
 def test_every_test_is_run_by_a_target_or_every_week():
-    """Whatever marks it has; `pytest` by itself runs all but the weekly tests."""
-    quick = re.search(r"^QUICK := (.*)$", MAKEFILE, flags=re.M)[1]
-    runs = re.findall(r'^\t.*\$\(PYTEST\) -m "(.*?)"', MAKEFILE, flags=re.M)
-    runs = [run.replace("$(QUICK)", f"({quick})") for run in runs] + ["weekly"]
-    assert len(runs) == 4 and any("-m weekly" in text for text in scripts("weekly"))
-    marks = ("slow", "registry", "matrix", "weekly", "book", "sample", "browser")
+    """By one of them, whatever marks it has: no test runs twice, and none is forgotten."""
+    selections = dict(re.findall(r"^(\w+) := (not weekly.*)$", MAKEFILE, flags=re.M))
+    used = re.findall(r'^\t\$\(PYTEST\) -m "\$\((\w+)\)"(?! \$\(CORE)', MAKEFILE, flags=re.M)
+    assert sorted(used) == sorted(selections) and len(used) == 3
+    assert any("-m weekly" in text for text in scripts("weekly"))
+    gate = re.findall(r"^make ([\w-]+)", (ROOT / ".ci" / "run").read_text("utf-8"), flags=re.M)
+    assert gate[:3] == ["test", "test-long", "test-pages"]
+    marks = ("slow", "registry", "matrix", "weekly", "book", "browser")
     for chosen in itertools.product([False, True], repeat=len(marks)):
-        assert any(eval(run, dict(zip(marks, chosen))) for run in runs), chosen
+        values = dict(zip(marks, chosen))
+        ran = [run for run in (*selections.values(), "weekly") if eval(run, dict(values))]
+        assert len(ran) == 1, chosen
 
 
 def test_the_set_up_builds_with_what_is_pinned_and_runs_no_script_of_a_package():
@@ -121,11 +125,12 @@ def test_newer_versions_of_the_pinned_actions_are_proposed():
 
 def test_each_push_tests_every_supported_python_before_publishing():
     jobs = workflow("book")["jobs"]
-    pythons = jobs["test-all"]["strategy"]["matrix"]["python"]
+    pythons = jobs["test"]["strategy"]["matrix"]["python"]
     assert pythons == ["3.11", "3.12", "3.13"] and PROJECT["requires-python"] == f">={pythons[0]}"
-    for target in ("test", "test-all"):
+    for target in ("test", "test-long", "test-pages"):
         assert any(f"make {target} " in step.get("run", "") for step in jobs[target]["steps"])
-    assert jobs["test-all"]["needs"] == "test" and jobs["publish"]["needs"] == "test-all"
+        assert "needs" not in jobs[target], "the three run beside each other"
+    assert jobs["publish"]["needs"] == ["test", "test-long", "test-pages"]
     assert "main" in jobs["publish"]["if"]
 
 
@@ -181,12 +186,12 @@ def test_files_of_tools_are_not_pages_of_the_book():
     assert ".pytest_cache" in ignored and set(ignored) <= set(excluded)
 
 
-def test_the_core_tests_exist_and_a_missing_book_fails_only_under_make_test():
+def test_the_core_tests_exist_and_a_missing_book_fails_only_under_make_test_pages():
     core = (
         re.search(r"^CORE := ((?:.*\\\n)*.*)$", MAKEFILE, flags=re.M)[1].replace("\\", "").split()
     )
     assert len(core) > 5 and all((ROOT / path).exists() for path in core)
-    assert "test test-all: export SPECDEC_REQUIRE_BOOK := 1" in MAKEFILE
+    assert "test-pages: export SPECDEC_REQUIRE_BOOK := 1" in MAKEFILE
     code = "import conftest; conftest.find_book()"
     for required, outcome in (("1", "Failed"), ("", "Skipped")):
         missing = {"SPECDEC_BOOK": "no/such/folder", "SPECDEC_REQUIRE_BOOK": required}

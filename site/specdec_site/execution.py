@@ -40,7 +40,7 @@ PROCESSES = min(2, os.cpu_count() or 1)
 IDLE = 300.0
 """Seconds without a second of CPU time after which a chapter is stopped, since it waits forever."""
 ONLY = "SPECDEC_CHAPTERS"
-"""The variable with which `make test` names the chapters to execute; all if it is unset."""
+"""The variable with which `make page` names the chapters to execute; all if it is unset."""
 FAILED = "This chapter did not finish when this copy of the book was built, so results are missing:"
 LONGEST = ("15_when_to_stop", "17b_verify_what_survives", "14_lookahead", "09_self_drafts")
 """Chapters that begin a first build; later builds know how long each chapter took."""

@@ -1,4 +1,4 @@
-"""Every chapter runs as on Colab: other package versions, no checkout, an empty folder.
+"""A chapter runs as on Colab: other package versions, no checkout, an empty folder; weekly, every one.
 
 torch is linked from the environment that runs the tests, because it is too large to download for a
 test; everything else is installed from scratch. The set-up cell is not changed: a setting of git
@@ -15,6 +15,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from chosen import one_of
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,11 +91,13 @@ def offered(environment: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", one_of("colab", CHAPTERS, pytest.mark.weekly), ids=lambda path: path.stem
+)
 def test_a_chapter_runs_where_the_library_is_not_installed(
     environment: Path, offered: dict[str, str], tmp_path: Path, path: Path
 ):
-    """The first chapter installs the library; no chapter changes a package that was there."""
+    """The first chapter to run installs the library; none changes a package that was there."""
     redirect = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"url.file://{ROOT}.insteadOf",

@@ -441,7 +441,7 @@ def encoded(which: slice) -> list[list[int]]:
 
 
 def sizes(prompts: int):
-    """Parametrize a test: `make test` decodes a few short texts, and `make test-all` all of them."""
+    """Parametrize a test: `make test` decodes a few short texts, and `make test-long` all of them."""
     whole = pytest.param(slice(None), COUNT, marks=pytest.mark.registry)
     return pytest.mark.parametrize("which, count", [(slice(prompts), 24), whole])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
-from browsing import CHAPTERS, PAGES, START, parsed, sampled
+from browsing import CHAPTERS, PAGES, START, parsed
 
 
 @cache
@@ -16,7 +16,6 @@ def anchors(path: Path) -> set[str]:
     return set(map(unescape, re.findall(r'<[^>]*\sid="([^"]+)"', path.read_text("utf-8"))))
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("page_name", [*PAGES, "index.html"])
 def test_links_resolve(book: Path, page_name: str):
     """Internal links and anchors have a target, and a page loads nothing from another host."""
@@ -37,7 +36,7 @@ def test_links_resolve(book: Path, page_name: str):
     assert broken == []
 
 
-@pytest.mark.parametrize("page_name", sampled(CHAPTERS))
+@pytest.mark.parametrize("page_name", CHAPTERS)
 def test_every_chapter_states_its_prerequisites_and_opens_elsewhere(book: Path, page_name: str):
     """Minutes and prerequisites are below the title, links in the header, and the run at the end.
 
@@ -64,7 +63,6 @@ def test_every_chapter_states_its_prerequisites_and_opens_elsewhere(book: Path, 
 ROUTES = "book/routes.html"
 
 
-@pytest.mark.sample
 def test_the_route_map_links_to_every_page(book: Path):
     soup = parsed(book / ROUTES)
     on_the_map = {
@@ -79,7 +77,6 @@ def test_the_route_map_links_to_every_page(book: Path):
     assert " ".join(routes) == "an hour a week of evenings you serve a model the reference"
 
 
-@pytest.mark.sample
 def test_the_start_page_has_a_card_for_each_route(book: Path):
     cards = parsed(book / START).select(".sdl-cards > div")
     names = " ".join(card.select_one("strong").get_text() for card in cards)

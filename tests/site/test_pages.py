@@ -10,7 +10,6 @@ import browser
 import pytest
 from browsing import (
     CHAPTERS,
-    EXECUTED,
     FIGURES,
     FIRST_CHAPTER,
     PAGES,
@@ -24,20 +23,17 @@ from browsing import (
     look,
     pages_with,
     parsed,
-    sampled,
     scroll_through,
     show,
     stand_still,
     unfold,
 )
 from bs4 import BeautifulSoup
-from chosen import draw
 
 from benchmarks.page_sizes import weight
 from specdec_book import recordings
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("page_name", PAGES)
 def test_page_is_built(book: Path, page_name: str):
     assert (book / page_name).is_file()
@@ -67,9 +63,7 @@ FORMULA_FAULTS = """() => [
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    "page_name", sampled(PAGES, [EXECUTED[draw("faults of a page", len(EXECUTED))]])
-)
+@pytest.mark.parametrize("page_name", PAGES)
 def test_page_has_no_faults(open_page, page_name: str):
     """Everything is drawn, nothing scrolls sideways, and axe-core finds no fault at any level.
 
@@ -98,7 +92,7 @@ def test_page_has_no_faults(open_page, page_name: str):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page_name", sampled(PAGES))
+@pytest.mark.parametrize("page_name", PAGES)
 def test_what_is_folded_is_hidden(open_page, page_name: str):
     """A closed fold shows its summary alone: no style shows the content of `details` all the same."""
     shown = open_page(page_name).evaluate("""() => [...document.querySelectorAll('details:not([open])')]
@@ -120,7 +114,7 @@ FIRST_PICTURE = """() => {
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page_name", sampled([*CHAPTERS, "book/03_speculative_execution.html"]))
+@pytest.mark.parametrize("page_name", [*CHAPTERS, "book/03_speculative_execution.html"])
 def test_a_chapter_begins_with_its_picture(open_page, page_name: str):
     """On a laptop the claim and the first picture, whole and not in a fold, are on the first screen."""
     if Path(page_name).stem in PICTURE_LATER:
@@ -241,7 +235,6 @@ def test_on_a_phone_a_long_name_in_the_text_wraps(open_page):
     assert name[:50] in fault
 
 
-@pytest.mark.sample
 @pytest.mark.browser
 def test_on_a_phone_the_contents_close_after_a_choice(open_page):
     page = open_page(FIRST_CHAPTER, width=390)
@@ -252,7 +245,6 @@ def test_on_a_phone_the_contents_close_after_a_choice(open_page):
     assert not contents.is_visible() and "#" in page.url
 
 
-@pytest.mark.sample
 @pytest.mark.browser
 def test_search_results_show_the_text_and_no_buttons(open_page):
     page = open_page("search.html?q=bonus+token")
@@ -264,7 +256,6 @@ def test_search_results_show_the_text_and_no_buttons(open_page):
     )
 
 
-@pytest.mark.sample
 @pytest.mark.browser
 def test_without_scripts_a_page_is_light_and_figures_have_a_note(new_page, server: str):
     page = new_page((server,), java_script_enabled=False, color_scheme="dark")
@@ -310,7 +301,6 @@ def test_a_formula_is_below_its_text(open_page, page_name: str):
     assert off and max(off) < 24
 
 
-@pytest.mark.sample
 @pytest.mark.browser
 def test_the_text_uses_the_font_of_the_book(open_page, book: Path):
     """The font is preloaded and used; with the Greek letters it has at most 60 kB."""

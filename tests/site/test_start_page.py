@@ -27,7 +27,6 @@ def start(new_page, server: str):
     return open_start
 
 
-@pytest.mark.sample
 @pytest.mark.browser
 @pytest.mark.parametrize("width, height", WINDOWS)
 def test_the_race_runs_on_the_first_screen(start, width: int, height: int):
@@ -41,13 +40,11 @@ def test_the_race_runs_on_the_first_screen(start, width: int, height: int):
     assert page.evaluate(IN_VIEW, ".sdl-race-verdict, .sdl-race-count, .sdl-race-text")
 
 
-@pytest.mark.sample
 def test_one_field_stands_below_the_race(book):
     modules = [part["data-module"] for part in parsed(book / START).select("[data-module]")]
     assert modules == ["race", "ask", "round"]
 
 
-@pytest.mark.sample
 @pytest.mark.browser
 def test_the_field_loads_nothing_before_it_is_used(start):
     page = start(1366, 700)
