@@ -147,10 +147,12 @@ def ask_predictions(soup: BeautifulSoup) -> None:
     for details in soup.select("details.sdl-predict"):
         details.wrap(soup.new_tag("div", attrs={"class": "sdl-predict-box"}))
         question = soup.new_tag("p", attrs={"class": "sdl-question"})
+        choices = [each.strip() for each in details.get("data-choices", "").split("|") if each]
+        if (last := details.summary.find("em", string=" / ".join(choices))) is not None:
+            last.decompose()  # the choices in words, for JupyterLab and Colab
         question.extend([*details.summary.contents])
         details.summary.string = "Show the answer"
         details.insert_before(question)
-        choices = [each.strip() for each in details.get("data-choices", "").split("|") if each]
         if choices:
             attributes = {"class": "sdl-choices", "role": "group", "aria-label": "Your prediction"}
             question.insert_after(group := soup.new_tag("div", attrs=attributes))
