@@ -1,5 +1,6 @@
 """A chapter after *Run all*: its cells run once more, because no later cell reuses their names."""
 
+import ast
 import dis
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ REUSE_LATER = set(
     " 16_gpu_timing 16b_batches".split()
 )
 """Chapters that still reuse a name; the list may only get shorter."""
+SILENT_LATER = set(
+    "01_autoregressive 04_blockwise_parallel 07_how_fast 11_token_trees 12_training 14_lookahead"
+    " 15_when_to_stop 15b_hide_drafting 15c_several_drafters 16b_batches 17b_verify_what_survives"
+    " 20_claims".split()
+)
+"""Chapters with a visible check that prints nothing; the list may only get shorter."""
 
 
 def inner_names(code: CodeType) -> set[str]:
@@ -101,3 +108,22 @@ def test_after_the_last_cell_the_change_cell_and_every_check_run_again(path: Pat
     second.sort(key=lambda cell: "change-and-run" not in cell.metadata.get("tags", ()))
     notebook.cells += [nbformat.v4.new_code_cell(cell.source) for cell in second]
     NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
+
+
+def is_silent(cell) -> bool:
+    """Whether a visible check shows nothing when it passes."""
+    body = ast.parse(TransformerManager().transform_cell(cell.source)).body
+    plain = [part for part in body if not isinstance(part, ast.FunctionDef | ast.ClassDef)]
+    checks = any(isinstance(node, ast.Assert) for part in plain for node in ast.walk(part))
+    return checks and "print(" not in cell.source and not isinstance(plain[-1], ast.Expr)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_visible_check_prints_a_line(path: Path):
+    visible = [
+        cell
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code" and "hide-input" not in cell.metadata.get("tags", ())
+    ]
+    silent = [cell.id for cell in visible if is_silent(cell)]
+    assert bool(silent) == (path.stem in SILENT_LATER), silent
