@@ -10,6 +10,7 @@ import re
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 from myst_nb.core import render
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 from specdec_book import recordings
@@ -24,6 +25,7 @@ PLOTLY = "application/vnd.plotly.v1+json"
 DRAWN = {"scatter", "bar"}  # the types that the vendored part of plotly draws
 TITLE = 44  # px for the title of a notebook's figure; a page shows the title above the figure
 DIGITS = 6
+HANDLE = re.compile(r"[a-z_]+(-\d+)?:[\w-]+=")
 INTERACTIVE = "application/vnd.specdec-lite.interactive+json"
 
 
@@ -177,10 +179,19 @@ class DrawingDirective(Directive):
             raise self.error(str(problem)) from problem
 
 
+def keep_handles(app: Sphinx, doctree: nodes.document) -> None:
+    """Leave links such as #explorer:gamma=20 as they are: they set an interactive (see kit.js)."""
+    for link in list(doctree.findall(addnodes.pending_xref)):
+        if HANDLE.match(link.get("reftarget", "")):
+            address = f"#{link['reftarget']}"
+            link.replace_self(nodes.reference("", link.astext(), refuri=address, internal=True))
+
+
 def register(app: Sphinx) -> None:
-    """Add the renderer and the directives to a Sphinx application."""
+    """Add the renderer, the directives and the handles to a Sphinx application."""
     installed = render.load_mime_renders
     # myst-nb finds renderers by entry points of installed packages, which this extension is not
     render.load_mime_renders = lambda: [*installed(), Outputs]
     app.add_directive("interactive", InteractiveDirective)
     app.add_directive("drawing", DrawingDirective)
+    app.connect("doctree-read", keep_handles)

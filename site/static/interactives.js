@@ -36,4 +36,14 @@
     if (section && sameKind.length > 1) section.ariaLabel += ` ${sameKind.length}`;
     mountPoint.dataset.mounted = "true";
   };
+
+  // A handle: a link such as #explorer:gamma=20 in the text sets that interactive again each time it is used, and opens
+  // the folds around it. Interactives read the address themselves; see share in kit.js.
+  addEventListener("click", (event) => {
+    const handle = event.target.closest?.('article a[href^="#"][href*="="]');
+    if (!handle || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    history.replaceState(history.state, "", handle.getAttribute("href"));
+    dispatchEvent(new Event("hashchange"));
+  });
 }

@@ -3,6 +3,7 @@
 import re
 
 from specdec_book.viz.interactive import STATIC
+from specdec_book.viz.sketch import framed
 
 FOLDER = STATIC / "drawings"
 
@@ -15,7 +16,8 @@ def drawings() -> list[str]:
 class Drawing:
     """One of the book's drawings, shown by a notebook or put on a page.
 
-    The SVG's `aria-label` is the text alternative; its comment `<!-- caption: … -->` the caption.
+    The SVG's `aria-label` is the text alternative; its comment `<!-- caption: … -->` the caption,
+    of which the first sentence is the finding.
 
     Args:
         name: Stem of a file in `static/drawings`.
@@ -37,11 +39,8 @@ class Drawing:
         return f"{self.caption} ({self.alt})"
 
     def html(self) -> str:
-        """Return the drawing with its caption."""
-        return (
-            f'<figure class="sdl-drawing" id="fig-{self.name}">{self.svg}'
-            f"<figcaption>{self.caption}</figcaption></figure>"
-        )
+        """Return the drawing with its finding and caption."""
+        return framed("sdl-drawing", self.svg, self.caption, f"fig-{self.name}")
 
     def _repr_html_(self) -> str:
         style = (STATIC / "drawing.css").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from html import escape
 from types import NoneType
 
@@ -28,6 +29,7 @@ SYMBOLS = (
 MAX_NAMED_LINES = 5  # a figure with more lines has a legend
 SOURCE = "source"  # name of the annotation with the source
 SOURCE_WIDTH = 60  # characters
+SUBJECT_ROLES = ("target", "draft")  # of a title's first and second subject without a role
 END = "end"  # name of the annotations that name lines; a phone shows a legend instead
 NAME_WIDTH = 24  # characters
 LINE_HEIGHT = 17  # px
@@ -36,7 +38,13 @@ LEGEND_ABOVE_TITLES = 1.13  # height of a legend above panels that have titles
 PANEL_MARGIN = 120  # px of a figure's height outside its panel
 
 
-def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Figure:
+def figure(
+    fig: go.Figure,
+    alt: str,
+    name: str = "",
+    source: str = "",
+    subject: str | Sequence[str] | Mapping[str, str] = (),
+) -> go.Figure:
     """Put a figure into the book's theme: lines named at their ends, rounded readings.
 
     Args:
@@ -44,12 +52,16 @@ def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Fig
         alt: What the figure shows, in words.
         name: Name by which the text can link to the figure.
         source: Where the numbers come from: a text that an ⓘ shows.
+        subject: What the title is about: names of traces, or of bars on a category axis. They are
+            thick and in color, everything else is thin and pale. A mapping gives each a role of
+            `PALETTE`; without one the first is "target", the second "draft".
 
     Returns:
         `fig`.
 
     Raises:
-        ValueError: If `alt` is empty or `name` has other characters than a-z, 0-9 and "-".
+        ValueError: If `alt` is empty, `name` has other characters than a-z, 0-9 and "-", or
+            `subject` names nothing in the figure or an unknown role.
     """
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError(f"alt={alt!r}: must say in words what the figure shows")
@@ -64,6 +76,8 @@ def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Fig
         fig.layout.title.text = spaced_percent(fig.layout.title.text)
     if fig.layout.showlegend is False:
         fig.update_traces(showlegend=False)
+    if subject:
+        emphasize(fig, subject)
     set_dashes_and_symbols(fig)
     wrap_axis_titles(fig)
     separate_thousands(fig)
@@ -75,6 +89,36 @@ def figure(fig: go.Figure, alt: str, name: str = "", source: str = "") -> go.Fig
     if source:
         add_source(fig, source)
     return fig
+
+
+def emphasize(fig: go.Figure, subject: str | Sequence[str] | Mapping[str, str]) -> None:
+    """Make what the title is about thick and colored, and everything else thin and pale."""
+    names = [subject] if isinstance(subject, str) else list(subject)
+    roles = subject if isinstance(subject, Mapping) else dict(zip(names, SUBJECT_ROLES))
+    unknown = [name for name in names if roles.get(name) not in PALETTE]
+    if unknown:
+        raise ValueError(f"subject={unknown}: must have a role each, of {', '.join(PALETTE)}")
+    colors = {name: PALETTE[role] for name, role in roles.items()}
+    missing = set(names)
+    for trace in fig.data:
+        bars = [] if trace.type != "bar" else trace.y if trace.orientation == "h" else trace.x
+        bars = [str(bar) for bar in (() if bars is None else bars)]
+        is_subject = trace.name in colors
+        missing -= {trace.name, *bars}
+        color = colors.get(trace.name, PALETTE["other"])
+        if trace.type == "bar":
+            own = [colors.get(bar, color) for bar in bars]
+            trace.marker.color = color if is_subject or len(set(own)) == 1 else own
+            continue
+        if trace.marker.coloraxis is None:
+            trace.marker.update(color=color, size=trace.marker.size or (10 if is_subject else 6))
+        if trace.line.width != 0:
+            trace.line.update(color=color, width=4 if is_subject else 1.5)
+        trace.zorder = 1 if is_subject else None
+        if is_subject and trace.name == names[0] and trace.line.dash is None:
+            trace.line.dash = "solid"
+    if missing:
+        raise ValueError(f"subject={sorted(missing)}: must be names of traces or of bars")
 
 
 def add_source(fig: go.Figure, source: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import anywidget
+import traitlets
 
 STATIC = Path(__file__).parent / "static"
 MIME = "application/vnd.specdec-lite.interactive+json"
@@ -39,10 +40,12 @@ class Interactive(anywidget.AnyWidget):
     Attributes:
         module: Stem of the module's file; each subclass sets it.
         label: One line that says what the interactive shows, also for screen readers.
+        finding: What a reader finds with it, in bold above it as above every figure; or "".
     """
 
     module: ClassVar[str]
     label: ClassVar[str]
+    finding = traitlets.Unicode("").tag(sync=True)
 
     def __init_subclass__(cls, **kwargs):
         # skip the nameless subclass that traitlets creates for every instance
@@ -54,6 +57,7 @@ class Interactive(anywidget.AnyWidget):
     def state(self) -> dict:
         """Return the public traits that the module shares with the kernel, as JSON types."""
         own = set(self.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
+        own -= set() if self.finding else {"finding"}
         return {name: getattr(self, name) for name in sorted(own) if not name.startswith("_")}
 
     def _repr_mimebundle_(self, **kwargs):

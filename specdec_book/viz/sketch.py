@@ -1,6 +1,7 @@
 """Sketches: SVG drawings of a few boxes, lines and words, for notebooks and pages."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from specdec_book.viz.interactive import STATIC
@@ -22,7 +23,7 @@ class Sketch:
     Args:
         height: Height in units.
         alt: One or two sentences that say what the drawing shows, as its text alternative.
-        caption: The finding, shown below the drawing.
+        caption: Its first sentence is the finding, shown above the drawing, the rest is below it.
         width: Width in units.
 
     Raises:
@@ -89,14 +90,16 @@ class Sketch:
             )
         return self
 
-    def html(self) -> str:
-        """Return the drawing with its caption."""
-        caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
+    def svg(self) -> str:
+        """Return the drawing alone."""
         return (
-            '<figure class="sdl sdl-sketch"><svg role="img"'
-            f' viewBox="0 0 {self.width:g} {self.height:g}" aria-label="{escape(self.alt)}">'
-            f"{''.join(self.parts)}</svg>{caption}</figure>"
+            f'<svg role="img" viewBox="0 0 {self.width:g} {self.height:g}"'
+            f' aria-label="{escape(self.alt)}">{"".join(self.parts)}</svg>'
         )
+
+    def html(self) -> str:
+        """Return the drawing with its finding and caption."""
+        return framed("sdl sdl-sketch", self.svg(), escape(self.caption))
 
     def __repr__(self) -> str:
         return self.alt
@@ -106,7 +109,18 @@ class Sketch:
 
 
 class SketchRow(tuple):
-    """Sketches side by side, each at its own width as far as the page has room."""
+    """Sketches side by side in one figure, each at its own width as far as the page has room.
+
+    The row's own caption is that of a sketch; the captions of its sketches are below each of them.
+    """
+
+    caption: str
+
+    def __new__(cls, sketches: Iterable[Sketch], caption: str) -> "SketchRow":
+        """Return a row of sketches with a caption for all of them."""
+        row = super().__new__(cls, sketches)
+        row.caption = caption
+        return row
 
     def __repr__(self) -> str:
         return " ".join(sketch.alt for sketch in self)
@@ -114,10 +128,23 @@ class SketchRow(tuple):
     def _repr_html_(self) -> str:
         sketches = "".join(
             f'<div style="flex: 1 1 {sketch.width:g}px; max-width: {1.4 * sketch.width:g}px">'
-            f"{sketch.html()}</div>"
+            f"{sketch.svg()}<p>{escape(sketch.caption)}</p></div>"
             for sketch in self
         )
-        return f'{style()}<div style="display: flex; flex-wrap: wrap; gap: 8px">{sketches}</div>'
+        row = f'<div class="sdl-sketches">{sketches}</div>'
+        return f"{style()}{framed('sdl sdl-sketch sdl-row-of', row, escape(self.caption))}"
+
+
+def framed(kind: str, picture: str, caption: str, name: str = "") -> str:
+    """Return a picture as every figure looks: a bold finding above it, the rest of its caption below.
+
+    The finding is the first sentence of the caption. A page numbers the caption.
+    """
+    finding, _, rest = re.sub(r"(?<=[.!?]) (?=[A-Z(])", "\n", caption, count=1).partition("\n")
+    title = f'<p class="sdl-finding"><strong>{finding}</strong></p>' if finding else ""
+    place = f' id="{name}"' if name else ""
+    note = f"<figcaption>{rest}</figcaption>" if caption else ""
+    return f'<figure class="{kind}"{place}>{title}{picture}{note}</figure>'
 
 
 def style() -> str:

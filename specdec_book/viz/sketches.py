@@ -60,8 +60,8 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
         f" {sum(shared):.2f} in total. The draft's excess and the target's residual have the same"
         " sum.",
         spaced_percent(
-            f"Solid: the overlap of both bars, {sum(shared):.0%} in total. Dashed: the draft's excess"
-            " on some tokens equals the target's residual on the others."
+            "The draft's excess on some tokens equals the target's residual on the others (dashed)."
+            f" Solid: the overlap of both bars, {sum(shared):.0%} in total."
         ),
     )
     left, scale = BAR_START, BAR_LENGTH / max(*p, *q)
@@ -189,13 +189,13 @@ def lookahead_window(
         f"The window of {root} has the rows {'; '.join(' '.join(row) for row in rows)}, and a pass"
         f" predicts {' '.join(predicted)}. The pool gets the n-grams"
         f" {', '.join('-'.join(gram) for gram in ngrams)}.",
-        "Every column, read downwards, is an n-gram for the pool, stored under its first token.",
+        "",
         pool + 32 * max(map(len, ngrams)) + 8,
     )
     after = Sketch(
         now.height,
         f"The next window has the rows {'; '.join(' '.join(row) for row in following)}.",
-        "Row 0 leaves, and the window moves on.",
+        "",
         left + step * len(predicted) + 8,
     )
     for drawing, title, window in (
@@ -221,7 +221,11 @@ def lookahead_window(
         now.box(pool, y, 30, 22, "neutral", key)
         for place, token in enumerate(rest):
             now.box(pool + 40 + 32 * place, y, 28, 22, "draft", token)
-    return SketchRow([now, after])
+    return SketchRow(
+        [now, after],
+        "Every column, read downwards, is an n-gram for the pool, stored under its first token."
+        " Then row 0 leaves, and the window moves on.",
+    )
 
 
 def tested_strip(gamma: int, accepted: int) -> Sketch:
@@ -347,7 +351,11 @@ def self_drafts() -> SketchRow:
     From bottom to top: the tokens fed, blocks of one attention and one MLP, the head. The cache is
     at the side.
     """
-    return SketchRow(map(_tower, SELF_DRAFTS))
+    return SketchRow(
+        map(_tower, SELF_DRAFTS),
+        "Each of the five drafts with the target's own weights and does less work per token."
+        " Dashed: what it leaves out.",
+    )
 
 
 def _tower(method: str) -> Sketch:

@@ -8,9 +8,12 @@ import tinycss2
 from browsing import CHAPTERS, FIRST_CHAPTER, PAGES, START, parsed
 from bs4 import BeautifulSoup, Comment
 from conftest import ROOT
+from docutils import nodes
+from docutils.utils import new_document
 from specdec_site import bundle, captions, formulas, outputs, phone_tables
 from specdec_site.numbering import number
 from specdec_site.repair_html import repair
+from sphinx import addnodes
 from sphinx.errors import ExtensionError
 
 from benchmarks.page_sizes import shift
@@ -331,5 +334,18 @@ def test_figures_are_numbered_and_links_show_the_numbers():
     texts = [caption.get_text() for caption in soup.select("figcaption")]
     assert texts == ["Figure 7b.1. First.", "Figure 7b.2. Next."]
     assert soup.a.get_text() == "Figure 7b.2"
-    with pytest.raises(ExtensionError, match="no figure #fig-c"):
-        captions.number_figures(soup_of('<a href="#fig-c">gone</a>'), "2")
+    explorer = '<div class="sdl-interactive" data-module="explorer"></div>'
+    captions.number_figures(soup_of(f'{explorer}<a href="#explorer:gamma=20">γ = 20</a>'), "2")
+    for address in ("#fig-c", "#explorer-2:gamma=20", "#roofline:gamma=20"):
+        with pytest.raises(ExtensionError, match=f"no figure or interactive {address}"):
+            captions.number_figures(soup_of(f'{explorer}<a href="{address}">gone</a>'), "2")
+
+
+def test_a_handle_is_a_link_to_the_settings_of_an_interactive():
+    handle = addnodes.pending_xref("", nodes.Text("γ = 20"), reftarget="explorer:gamma=20")
+    other = addnodes.pending_xref("", nodes.Text("below"), reftarget="setup")
+    document = new_document("page")
+    document += nodes.paragraph("", "", handle, other)
+    outputs.keep_handles(None, document)
+    link, rest = document[0]
+    assert (link["refuri"], link.astext(), rest) == ("#explorer:gamma=20", "γ = 20", other)

@@ -146,3 +146,21 @@ def test_ticks_separate_thousands():
     figure(fig, alt="x")
     assert fig.layout.xaxis.ticktext == ("64", "1,024", "33,000")
     assert fig.layout.yaxis.ticktext is None
+
+
+def test_the_subject_of_the_title_is_thick_and_colored_and_the_rest_is_pale():
+    fig = figure(lines(3), alt="lines", subject={"line 1": "accepted"})
+    first, chosen, last = fig.data
+    assert {first.line.color, last.line.color} == {PALETTE["other"]}
+    assert chosen.line.color == PALETTE["accepted"] and chosen.line.dash == "solid"
+    assert chosen.line.width > 2 * first.line.width and chosen.zorder > (first.zorder or 0)
+    assert [note.font.color for note in names(fig)][1] == INKS["accepted"]
+    bars = go.Figure(go.Bar(x=["a", "b"], y=[1, 2]))
+    bars = figure(bars, alt="bars", subject="b")
+    assert list(bars.data[0].marker.color) == [PALETTE["other"], PALETTE["target"]]
+
+
+@pytest.mark.parametrize("subject", ["line 9", {"line 1": "red"}, ["line 0", "line 1", "line 2"]])
+def test_a_subject_that_the_figure_or_the_palette_lacks_is_rejected(subject):
+    with pytest.raises(ValueError, match="subject="):
+        figure(lines(3), alt="lines", subject=subject)

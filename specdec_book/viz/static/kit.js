@@ -298,7 +298,11 @@ function share(el, root) {
       const [get, put] = controls().get(key) ?? [];
       if (get && get() !== value) put(value);
     }
+    for (let fold = place.closest("details"); fold; fold = fold.parentElement.closest("details"))
+      fold.open = true;
     root.scrollIntoView({ block: "nearest" });
+    root.classList.remove("sdl-set");
+    requestAnimationFrame(() => root.classList.add("sdl-set"));
   }
 
   const link = button("copy link", async () => {
@@ -344,6 +348,8 @@ function attach({ model, el }, root, listeners, draw) {
     if (KEPT_KEYS.test(event.key)) event.stopPropagation();
   });
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  const finding = model.get("finding"); // in bold above it, as above every figure
+  if (finding) el.append(make("p", { class: "sdl-finding" }, make("strong", {}, finding)));
   el.append(root);
   share(el, root);
   watcher.observe(root);
