@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from specdec_lite import load_pair, timing
+from specdec_lite import timing
 from specdec_lite.engine.linear import is_packed
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.texts.corpus import evaluation_prompts
@@ -27,6 +27,7 @@ from specdec_lite.texts.corpus import evaluation_prompts
 from . import speed
 from .experiment import Experiment
 from .hugging_face import HuggingFace
+from .scoreboard_counts import load_models
 from .speed import Bench, Other, cost_by_context, measure
 
 LEAST = {"prompts": 2, "new_tokens": 2, "turns": 1, "least": 1}
@@ -36,7 +37,7 @@ def shipped(options: argparse.Namespace) -> Bench:
     """Return the bench of the shipped pair on the evaluation prompts."""
 
     def load(dtype: str):
-        return load_pair(device=options.device, dtype="float32" if dtype == "float32" else "auto")
+        return load_models("pair", dtype, options.device)
 
     encode = load("float32").tokenizer.encode
     texts = evaluation_prompts()

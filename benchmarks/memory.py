@@ -15,6 +15,7 @@ import torch
 from specdec_lite import CausalLM, load_pair, timing
 from specdec_lite.engine.linear import is_packed, pack, unpack
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.loading.memory import half_precision
 
 from .experiment import Experiment
 
@@ -81,8 +82,7 @@ class PassTimes(Experiment):
         )
 
     def parts(self):
-        # float16 on a GPU without bfloat16
-        half = str(load_pair(device=self.options.device).target.dtype).removeprefix("torch.")
+        half = half_precision(self.options.device)
         return [f"{model} {dtype}" for dtype in ("float32", half) for model in MODELS]
 
     def run(self, part):

@@ -19,6 +19,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -56,7 +57,9 @@ SUMS = ("tokens", "rounds", "accepted", "tested", "drafted", "levels", "empty")
 def load_models(model: str, dtype: str, device: str = "cpu") -> Pair:
     """Return the models; SmolLM2 is a pair without a draft."""
     if model == "pair":
-        return load_pair(device=device, dtype="float32" if dtype == "float32" else "auto")
+        pair = load_pair(device=device, dtype=dtype)
+        draft = load_pair(device=device, dtype="float32").draft  # on a CPU, as in `load_pair()`
+        return replace(pair, draft=draft) if device == "cpu" else pair
     target, tokenizer = load_smollm2(device, dtype)
     return Pair(target, None, tokenizer)
 

@@ -1,5 +1,6 @@
 """Compare the memory that models need with the memory that a device has free."""
 
+import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,14 +127,18 @@ def resolve_device(device: str | torch.device) -> torch.device:
 def has_bfloat16(device: str | torch.device) -> bool:
     """Return whether a device computes in bfloat16 without emulation.
 
-    Among GPUs these are the ones of compute capability 8.0 and above.
+    Among GPUs these are the ones of compute capability 8.0 and above, among x86 processors those
+    with AVX512_BF16, unless oneDNN or PyTorch is limited to less by the environment.
 
     Args:
         device: anything `torch.device` takes.
     """
-    return torch.device(device).type != "cuda" or torch.cuda.is_bf16_supported(
-        including_emulation=False
-    )
+    kind = torch.device(device).type
+    if kind == "cpu":
+        here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        on_x86 = platform.machine() in ("x86_64", "AMD64")
+        return here and (not on_x86 or torch.cpu._is_avx512_bf16_supported())
+    return kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def half_precision(device: str | torch.device) -> str:
@@ -142,7 +147,8 @@ def half_precision(device: str | torch.device) -> str:
     Args:
         device: anything `torch.device` takes.
     """
-    return "bfloat16" if has_bfloat16(device) else "float16"
+    is_cuda = torch.device(device).type == "cuda"
+    return "float16" if is_cuda and not has_bfloat16(device) else "bfloat16"
 
 
 def free_bytes(device: str | torch.device) -> int | None:

@@ -1,6 +1,8 @@
 """Read and write a model's config.json, and choose the dtype to load the model in."""
 
 import json
+import sys
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -180,17 +182,25 @@ def stored_dtype(folder: Path) -> str:
     return config.get("dtype") or config.get("torch_dtype") or "float32"
 
 
+@cache
+def announce(line: str) -> None:
+    """Print a line once per process: what an automatic choice took, and why."""
+    print(line, file=sys.stderr)
+
+
 def resolve_dtype(dtype: str, stored: str, device: str = "cpu") -> torch.dtype:
     """Return the dtype in which to load a model."""
     name = str(stored if dtype == "auto" else dtype).removeprefix("torch.")
     if name not in DTYPES:
         origin = f", where the model is stored in {stored}" if dtype == "auto" else ""
         raise ValueError(f"dtype={dtype!r}{origin}: must be 'auto' or one of {', '.join(DTYPES)}")
-    if name == "bfloat16" and not has_bfloat16(device):
+    on_gpu = torch.device(device).type == "cuda"
+    if name == "bfloat16" and (on_gpu or dtype == "auto") and not has_bfloat16(device):
         if dtype != "auto":
             raise ValueError(
                 f"dtype={dtype!r}: device {device!r} cannot compute in bfloat16; use dtype='auto'"
                 " or dtype='float16'"
             )
-        name = "float16"
+        name = "float16" if on_gpu else "float32"
+        announce(f"dtype='auto' loads {name}: bfloat16 is emulated here, and slower with a draft")
     return DTYPES[name]

