@@ -28,7 +28,7 @@ START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
 PICTURE_LATER = set(
     """
-01_autoregressive 02_memory_wall 04_blockwise_parallel 06_why_lossless 07_how_fast 07b_better_rule
+01_autoregressive 02_memory_wall 04_blockwise_parallel 06_why_lossless
 08_model_free 09_self_drafts 10_medusa 10b_recycling 11_token_trees 12_training 12b_one_pass
 13_eagle 13b_confidence_trees 14_lookahead 15_when_to_stop 15c_several_drafters
 16_gpu_timing 16b_batches 17_serving 17b_verify_what_survives 18_predictable_text 19_will_it_pay

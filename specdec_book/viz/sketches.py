@@ -33,19 +33,20 @@ def round_bar(
         f"A round emits {tokens:.1f} tokens and takes as long as {cost / plain:.1f} plain tokens,"
         f" so it is {total / cost:.1f} times as fast.",
     )
-    drawing.words(4, 14, f"one round: {tokens:.1f} tokens", "start", bold=True)
+    drawing.words(4, 14, "what one round costs", "start", bold=True)
     for i in range(gamma):
         drawing.box(4 + i * c * unit, 22, c * unit, 28, "draft")
     drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", "one target pass")
     drawing.box(4 + (gamma * c + verify) * unit, 22, other * unit, 28, "neutral")
     drawing.words(4, 64, f"{gamma} drafts", "start")
     drawing.words(4 + cost * unit + 6, 40, "other work", "start")
-    drawing.words(4, 96, f"plain decoding: {tokens:.1f} tokens", "start", bold=True)
-    for i in range(int(tokens)):
-        drawing.box(4 + i * plain * unit, 104, plain * unit, 28, "target", "one token")
-    rest = tokens - int(tokens)
-    if rest > 0:
-        drawing.box(4 + int(tokens) * plain * unit, 104, rest * plain * unit, 28, "target")
+    drawing.words(4, 96, f"what it replaces: {tokens:.1f} plain tokens", "start", bold=True)
+    accepted = tokens - 1
+    for i in range(int(accepted) + (accepted % 1 > 0)):
+        width, words = min(1, accepted - i) * plain * unit, "accepted draft" * (i < int(accepted))
+        drawing.box(4 + i * plain * unit, 104, width, 28, "accepted", words)
+    drawing.box(4 + accepted * plain * unit, 104, plain * unit, 28, "recovered", "the target's own")
+    drawing.line((4 + cost * unit, 18), (4 + cost * unit, 136), dashed=True)
     return drawing
 
 

@@ -42,7 +42,7 @@ def token_count_distribution(alpha: float, gamma: int) -> np.ndarray:
 
 
 def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
-    """Return the expected tokens per pass with a rate per position: 1 + β₁ + β₁β₂ + … + β₁⋯β_γ.
+    """Return the expected tokens per pass with a rate per position: 1 + α₁ + α₁α₂ + … + α₁⋯α_γ.
 
     With every entry equal to alpha this is `expected_tokens(alpha, γ)`.
 
