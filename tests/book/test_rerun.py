@@ -19,7 +19,7 @@ REUSE_LATER = set(
 )
 """Chapters that still reuse a name; the list may only get shorter."""
 SILENT_LATER = set(
-    "01_autoregressive 04_blockwise_parallel 07_how_fast 11_token_trees 12_training 14_lookahead"
+    "01_autoregressive 04_blockwise_parallel 11_token_trees 12_training 14_lookahead"
     " 15_when_to_stop 15c_several_drafters 16b_batches 17b_verify_what_survives"
     " 20_claims".split()
 )
