@@ -175,6 +175,7 @@ def check_accepted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
         ([2.0, 0.5, 0.9], [0.3, 0.4, 0.1]),
         ([0.5, 2.0, 2.0], [0.6, 0.1, 0.1]),
         ([2.0, 0.2, 3.0], [0.9, 0.5, 0.2]),
+        ([2.0, 0.0], [0.5, 0.0]),
         ([], []),
     ]
     return check(
@@ -195,6 +196,11 @@ def check_accepted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
                 lambda ratios, uniforms: _accepted([-r for r in ratios], [-u for u in uniforms]),
                 "the comparison is the wrong way round: a draft with p/q = 1 or more must always"
                 " stay, so keep it while u < p/q.",
+            ),
+            Mistake(
+                lambda ratios, uniforms: _accepted([r + 1e-12 for r in ratios], uniforms),
+                "at u = p/q the draft is rejected too: with p = 0 and u = 0 the target never emits"
+                " it.",
             ),
         ],
     )
@@ -287,6 +293,7 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
         ([0, 2], ROWS_P, ROWS_Q, [0.9, 0.9], 0.95),
         ([0, 0], ROWS_P, ROWS_Q, [0.1, 0.6], 0.5),
         ([2, 2], ROWS_P, ROWS_Q, [0.2, 0.3], 0.2),
+        ([2], [[0.25, 0.25, 0.5]] * 2, [[0.25, 0.25, 0.5]], [0.5], 0.25),
     ]
     return check(
         fn,
@@ -324,6 +331,11 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
                     *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
                 ),
                 "the residual is the excess of p over q, not of q over p.",
+            ),
+            Mistake(
+                lambda tokens, p, q, u, last: _round(tokens, p, q, u, last - 1e-12),
+                "a token whose cumulative probability equals `last` does not exceed it: take the"
+                " next one.",
             ),
         ],
         given_as=_rows,

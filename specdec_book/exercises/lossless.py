@@ -22,6 +22,7 @@ TRIED = [
     ([0.4, 0.35, 0.25], [0.1, 0.2, 0.7]),
     ([0.2, 0.8, 0.0], [0.2, 0.8, 0.0]),
     ([0.0, 1.0, 0.0], [0.5, 0.2, 0.3]),
+    ([0.5, 0.3, 0.2], [0.9, 0.05, 0.05]),
 ]
 
 
@@ -173,6 +174,11 @@ KNOWN = (
     (
         lambda p, q, kept: kept + theory.total_variation(p, q) * q,
         "the distribution of taking the replacement from q.",
+    ),
+    (
+        lambda p, q, kept: torch.where(p == p.max(), q, (1 - q[p.argmax()]) * p / (1 - p.max())),
+        "the distribution of keeping every draft of the target's likeliest token. Where q is larger"
+        " than p there, the rule keeps too many of them, and no replacement can repair it.",
     ),
     (lambda p, q, kept: q, KEPT),
 )

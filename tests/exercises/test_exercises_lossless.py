@@ -47,7 +47,14 @@ def again(scale):
     return rule
 
 
+def likeliest(p, q, x, rng):
+    """Chapter 5's first rule, with the refill that is exact wherever q is at most p at its peak."""
+    missing = (p - q * (p == p.max())).clamp(min=0)
+    return x if x == int(p.argmax()) else rng.draw(missing / missing.sum())
+
+
 WRONG = [
+    (likeliest, "target's likeliest token"),
     (exact_or(lambda p, q, rng: rng.draw(p)), "recovering from p"),
     (exact_or(lambda p, q, rng: rng.draw(q)), "replacement from q"),
     (exact_or(lambda p, q, rng: int((p - q).argmax())), "should emit p"),
