@@ -1,8 +1,8 @@
 """What folded parts of a chapter say in JupyterLab and Colab, which do not read the page's titles.
 
 The first line of a hidden cell is its title, `# @title Measured: …`: JupyterLab shows the first line
-of a folded cell, and Colab makes it a heading. A prediction's choices stand in words after its
-question. The published page has both in its own form, so the build removes these copies.
+of a folded cell, and Colab makes it a heading. A prediction's question ends with its choices
+in words. The published page has both in its own form, so the build removes these copies.
 `PYTHONPATH=site python -m specdec_site.fold_titles` writes them into all notebooks.
 """
 
