@@ -18,15 +18,15 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from . import catalogue, index, quote
-from .experiment import WORK, execute, read_store
+from . import index, quote
+from .experiment import MODULES, WORK, execute, find, read_store
 
 
 def list_experiments() -> None:
     """Print every experiment with its duration and what it measures."""
     table = Table("experiment", "time", "what it measures", box=None)
-    for name in catalogue.EXPERIMENTS:
-        kind = catalogue.find(name)
+    for name in MODULES:
+        kind = find(name)
         table.add_row(name, kind.time, kind.what)
     Console().print(table)
 
@@ -35,13 +35,13 @@ def status() -> None:
     """Print the recordings of every experiment, and its unfinished runs."""
     table = Table("experiment", "recorded", "unfinished", box=None)
     recorded = index.by_experiment()
-    for name in [*catalogue.EXPERIMENTS, *(set(recorded) - set(catalogue.EXPERIMENTS))]:
+    for name in [*MODULES, *(set(recorded) - set(MODULES))]:
         machines = [f"{each.date} {each.machine}" for each in recorded.get(name, [])]
         runs = []
         for file in sorted((WORK / name).glob("*.jsonl")):
             header, rows = read_store(file)
-            if header:
-                runs.append(f"{len(rows)} of {len(header['parts'])}: {header['command']}")
+            if header and "finished" not in header:
+                runs.append(f"{len(rows)} parts: {header['stamp']['command']}")
         table.add_row(name, "\n".join(machines) or "–", "\n".join(runs))
     Console().print(table)
 
@@ -52,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command, *rest = words or ["--help"]
     if command == "run" and rest and not rest[0].startswith("-"):
         name, *options = rest
-        if name not in catalogue.EXPERIMENTS:
-            near = difflib.get_close_matches(name, catalogue.EXPERIMENTS, 1)
+        if name not in MODULES:
+            near = difflib.get_close_matches(name, MODULES, 1)
             hint = f"did you mean {near[0]}?" if near else "`python -m benchmarks list` shows all"
             sys.exit(f"python -m benchmarks run: {name!r} is not an experiment; {hint}")
-        execute(catalogue.find(name), options)
+        execute(name, options)
     elif words == ["list"]:
         list_experiments()
     elif words == ["status"]:

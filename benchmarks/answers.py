@@ -6,46 +6,45 @@ The rule is in `benchmarks.requests`. The race of the start page and the questio
 are taken from the requests that pass.
 """
 
-from functools import cache
+from functools import partial
 
 from specdec_lite import generate
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.texts.smollm2_tasks import chat
 
-from .experiment import Experiment
+from .experiment import Run, experiment
 from .methods import automatic
 from .requests import KINDS, REQUESTS, repeats
 from .smollm2 import STOP
 
+RULE = (
+    "An answer passes if it does what the request asks, ends by itself within the limit and contains"
+    " no six words in a row twice."
+)
 
-class Answers(Experiment):
-    """The parts are the requests, named by their kind and number."""
 
-    name = "answers"
-    what = "which of 120 requests SmolLM2 answers well, and tokens per pass on each"
-    time = "10 minutes"
-    quick = "--tokens 8 --each 1".split()
+@experiment(
+    "answers",
+    "which of 120 requests SmolLM2 answers well, and tokens per pass on each",
+    time="10 minutes",
+    quick={"tokens": 8, "each": 1},
+)
+def answers(run: Run, *, tokens: int = 128, each: int = 20) -> dict:
+    """Return the answers; a part is a request, named by its kind and number.
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--tokens", type=int, default=128, help="limit of an answer")
-        parser.add_argument("--each", type=int, default=20, help="requests per kind")
+    Args:
+        tokens: limit of an answer
+        each: requests per kind
+    """
+    target, tokenizer = load_smollm2("cpu", "bfloat16")
+    drafter = automatic(target)
 
-    def check(self):
-        self.check_least(tokens=1, each=1)
-
-    def parts(self):
-        numbers = range(self.options.each)
-        return [f"{kind}-{number}" for kind in KINDS for number in numbers if find(kind, number)]
-
-    def run(self, part):
-        target, tokenizer, drafter = model()
-        request = find(*part.split("-"))
+    def answered(request) -> dict:
         ids = chat(tokenizer, request.text)
-        out = generate(target, ids, drafter, self.options.tokens, stop_token_ids=(STOP,))
-        tokens = out.tokens.tolist()
-        ended = tokens[-1] == STOP
-        answer = tokenizer.decode(tokens[:-1] if ended else tokens)
+        out = generate(target, ids, drafter, tokens, stop_token_ids=(STOP,))
+        text = out.tokens.tolist()
+        ended = text[-1] == STOP
+        answer = tokenizer.decode(text[:-1] if ended else text)
         return {
             "kind": request.kind,
             "request": request.text,
@@ -60,26 +59,8 @@ class Answers(Experiment):
             "tested": out.stats.tested,
         }
 
-    def summarise(self, rows):
-        rule = (
-            "An answer passes if it does what the request asks, ends by itself within the limit and"
-            " contains no six words in a row twice."
-        )
-        return {"rule": rule, "limit": self.options.tokens, "answers": [*rows.values()]}
-
-    def restore(self, data):
-        numbers = {kind: iter(range(len(data["answers"]))) for kind in KINDS}
-        return {f"{row['kind']}-{next(numbers[row['kind']])}": row for row in data["answers"]}
-
-
-def find(kind: str, number: int | str):
-    """Return a request by its kind and number, or None."""
-    of_kind = [request for request in REQUESTS if request.kind == kind]
-    return of_kind[int(number)] if int(number) < len(of_kind) else None
-
-
-@cache
-def model():
-    """Return SmolLM2, its tokenizer and the drafter of the race."""
-    target, tokenizer = load_smollm2("cpu", "bfloat16")
-    return target, tokenizer, automatic(target)
+    parts = {}
+    for kind in KINDS:
+        of_kind = [request for request in REQUESTS if request.kind == kind][:each]
+        parts |= {f"{kind}-{i}": partial(answered, request) for i, request in enumerate(of_kind)}
+    return {"rule": RULE, "limit": tokens, "answers": [*run(parts).values()]}

@@ -12,7 +12,6 @@ engine. `make test` does not
 run the engines; it checks how recorded answers are processed.
 """
 
-import argparse
 import copy
 import json
 import os
@@ -20,7 +19,7 @@ import statistics
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter, process_time
@@ -41,7 +40,7 @@ from specdec_lite.texts.smollm2_tasks import TASKS, chat
 from specdec_lite.training.export import export
 
 from .engine_load import load_curve
-from .experiment import Experiment
+from .experiment import Run, experiment
 from .hugging_face import HuggingFace, HuggingFaceLookup
 
 VLLM = Path(".engines/vllm/bin/python")
@@ -203,9 +202,9 @@ class Folder:
         model, _, rest = text.partition(":")
         method, _, path = rest.partition("=")
         if model not in ("pair", "smollm2") or not method or not path:
-            raise ValueError(f"{text!r}: must be pair:METHOD=DIR or smollm2:METHOD=DIR")
+            raise ValueError(f"--folders {text!r}: must be pair:METHOD=DIR or smollm2:METHOD=DIR")
         if not (Path(path) / "config.json").is_file():
-            raise ValueError(f"{text!r}: {path} contains no config.json")
+            raise ValueError(f"--folders {text!r}: {path} contains no config.json")
         return cls(model, method, Path(path).resolve())
 
     def __str__(self) -> str:
@@ -381,20 +380,24 @@ def switches(gamma: int, exported: Sequence[str] = ()) -> dict[str, dict[str, st
 # The models ---------------------------------------------------------------------------------------
 
 
+@dataclass
 class Bench:
     """Both models in all engines, each loaded on first use.
 
-    Args:
-        options: Options of the command line. `work` is the folder for exported heads, GGUF files
-            and the engines' logs.
+    The first fields are options of the experiment; `work` is the folder for exported heads, GGUF
+    files and the engines' logs.
     """
 
-    def __init__(self, options: argparse.Namespace):
-        self.options = options
-        self.work = options.cache
-        self.versions: dict[str, str] = {"torch": torch.__version__}
-        self.refused: dict[str, str] = {}
-        self.open = ExitStack()
+    new_tokens: int
+    gamma: int
+    batches: Sequence[int]
+    turns: int
+    prompts: int
+    folders: Sequence[Folder]
+    work: Path
+    versions: dict[str, str] = field(default_factory=lambda: {"torch": torch.__version__})
+    refused: dict[str, str] = field(default_factory=dict)
+    open: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def pair(self):
@@ -406,18 +409,16 @@ class Bench:
 
     def plan(self, model: str) -> Plan:
         """Return what is decoded with a model."""
-        options = self.options
         if model == "smollm2":
             _, tokenizer = self.smollm2
             chats = [[chat(tokenizer, task.text) for task in tasks] for tasks in TASKS.values()]
             short = [ids for row in zip(*(sorted(kind, key=len) for kind in chats)) for ids in row]
-            rows = short[: options.prompts]
-            return Plan(rows, options.new_tokens, 3, [1], options.turns, len(rows))
+            rows = short[: self.prompts]
+            return Plan(rows, self.new_tokens, 3, [1], self.turns, len(rows))
         texts = [row["text"] for rows in zip(*evaluation_prompts().values()) for row in rows]
-        count = max(options.prompts, *options.batches)
+        count = max(self.prompts, *self.batches)
         ids = [self.pair.tokenizer.encode(text) for text in texts[:count]]
-        sizes = (options.new_tokens, options.gamma, options.batches)
-        return Plan(ids, *sizes, options.turns, options.prompts)
+        return Plan(ids, self.new_tokens, self.gamma, self.batches, self.turns, self.prompts)
 
     def target(self, model: str) -> CausalLM:
         """Return a target."""
@@ -472,7 +473,7 @@ class Bench:
                 head = self.eagle(model, version).head
                 export(folder, head, self.target(model), torch.float32)
                 folders[method] = str(folder)
-        exported = [folder for folder in self.options.folders if folder.model == model]
+        exported = [folder for folder in self.folders if folder.model == model]
         folders |= {folder.method: str(folder.path) for folder in exported}
         return speculations(self.plan(model).gamma, folders)
 
@@ -592,70 +593,54 @@ def gather(bench: Bench, rows: dict[str, dict]) -> dict:
 # The experiment -----------------------------------------------------------------------------------
 
 
-class Engines(Experiment):
-    """The parts are the models in the engines, and one engine under load."""
+@experiment(
+    "engines",
+    "the same models in this library and in real engines, greedy, one thread each",
+    time="30 minutes",
+    quick={"new_tokens": 2, "gamma": 2, "batches": (1,), "turns": 1, "prompts": 1},
+    unrelated=("cache",),
+)
+def engines(
+    run: Run,
+    *,
+    new_tokens: int = 24,
+    gamma: int = 4,
+    batches: Sequence[int] = (1, 4, 16),
+    turns: int = 6,
+    prompts: int = 8,
+    folders: Sequence[str] = (),
+    cache: Path = Path(".work/engines"),
+) -> dict:
+    """Return the models in the engines, and one engine under load.
 
-    name = "engines"
-    what = "the same models in this library and in real engines, greedy, one thread each"
-    time = "30 minutes"
-    quick = "--new-tokens 2 --gamma 2 --batches 1 --turns 1 --prompts 1".split()
-    unrelated = ("cache",)
+    Args:
+        prompts: fewest prompts per turn
+        folders: exported heads, each as MODEL:METHOD=DIR
+        cache: folder of the engines' logs
+    """
+    exported = [Folder.parse(text) for text in folders]
+    check_engines()
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    cache.mkdir(parents=True, exist_ok=True)
+    bench = partial(Bench, new_tokens, gamma, batches, turns, prompts, exported, cache)
+    rows = run({name: lambda name=name: measure_part(bench(), name) for name in PARTS})
+    for row in rows.values():
+        run.stamp["versions"] |= row["versions"]
+    return {
+        "new_tokens": new_tokens,
+        "gamma": gamma,
+        "batches": list(batches),
+        "turns": turns,
+        "prompts": prompts,
+        "folders": [*map(str, exported)],
+        "threads": 1,
+        **gather(bench(), rows),
+        "switches": switches(gamma, [each.method for each in exported]),
+    }
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--new-tokens", type=int, default=24)
-        parser.add_argument("--gamma", type=int, default=4)
-        parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
-        parser.add_argument("--turns", type=int, default=6)
-        parser.add_argument("--prompts", type=int, default=8, help="fewest prompts per turn")
-        parser.add_argument("--folders", nargs="+", default=[], metavar="MODEL:METHOD=DIR")
-        parser.add_argument(
-            "--cache", type=Path, default=Path(".work/engines"), help="folder of the engines' logs"
-        )
 
-    def check(self):
-        options = self.options
-        numbers = (options.new_tokens, options.gamma, options.turns, options.prompts)
-        if min(*numbers, *options.batches) < 1:
-            raise ValueError(
-                "--new-tokens, --gamma, --turns, --prompts and --batches: must be at least 1"
-            )
-        try:
-            options.folders = [Folder.parse(text) for text in options.folders]
-        except ValueError as error:
-            raise ValueError(f"--folders {error}") from None
-        self.check_engines()
-        logging.set_verbosity_error()
-        torch.set_num_threads(1)
-        options.cache.mkdir(parents=True, exist_ok=True)
-
-    def check_engines(self) -> None:
-        """Check that the engines are installed."""
-        if not (VLLM.exists() and LLAMA.exists()):
-            raise ValueError(".engines/vllm or .engines/llama is missing: run `make engines` first")
-
-    def parts(self):
-        return list(PARTS)
-
-    def run(self, part):
-        return measure_part(Bench(self.options), part)
-
-    def summarise(self, rows):
-        options = self.options
-        settings = {
-            name: getattr(options, name)
-            for name in ("new_tokens", "gamma", "batches", "turns", "prompts")
-        }
-        settings["folders"] = [*map(str, options.folders)]
-        record = settings | {"threads": 1} | gather(Bench(options), rows)
-        record["switches"] = switches(options.gamma, [each.method for each in options.folders])
-        return record
-
-    def merge(self, stamp, data):
-        engines = {
-            name: text for row in self.rows.values() for name, text in row["versions"].items()
-        }
-        return stamp | {"versions": stamp["versions"] | engines}, data
-
-    def restore(self, data):
-        return {}  # the recording has no texts
+def check_engines() -> None:
+    """Check that the engines are installed."""
+    if not (VLLM.exists() and LLAMA.exists()):
+        raise ValueError(".engines/vllm or .engines/llama is missing: run `make engines` first")

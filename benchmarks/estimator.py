@@ -12,6 +12,7 @@ one publication at a time, and uses an engine with factor 1.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -27,7 +28,7 @@ from specdec_lite.simulation.estimate import (
     estimate,
 )
 
-from .experiment import Experiment
+from .experiment import Run, experiment
 from .published_rows import Row, curves, dense_rows, mixture_rows
 
 PRIORS = {
@@ -305,36 +306,26 @@ def rounded(data):
     return float(f"{data:.4g}") if isinstance(data, float) else data
 
 
-class Estimator(Experiment):
-    """See the module."""
+@experiment(
+    "estimator",
+    "the fit of the estimator to published speedups, and its test on sources left out",
+    time="seconds",
+)
+def estimator(run: Run) -> dict:
+    """Return the fit to all rows, and the test that leaves out one publication at a time."""
 
-    name = "estimator"
-    what = "the fit of the estimator to published speedups, and its test on sources left out"
-    time = "seconds"
-    quick = ("--fresh",)
-
-    def parts(self) -> list[str]:
-        tested = dict.fromkeys(row.publication for row in dense_rows())
-        return ["fit", *tested, "shapes"]
-
-    def run(self, part: str):
-        if part == "shapes":
-            return shapes()
-        if part != "fit":
-            return held_out(part)
+    def fitted() -> dict:
         engine, factors = fit(dense_rows(), curves())
         engine = replace(engine, experts=fit_experts(engine, mixture_rows()))
-        names = [*PRIORS, "experts"]
         return {
-            "engine": {name: getattr(engine, name) for name in names},
+            "engine": {name: getattr(engine, name) for name in (*PRIORS, "experts")},
             "factors": factors,
             "spread": FITTED.spread,
             "error": FITTED.error,
             "mixtures": mixtures(engine),
         }
 
-    def summarise(self, rows: dict) -> dict:
-        tested = [
-            row for part, found in rows.items() if part not in ("fit", "shapes") for row in found
-        ]
-        return rounded({**rows["fit"], "rows": tested, "shapes": rows["shapes"]})
+    tested = dict.fromkeys(row.publication for row in dense_rows())
+    rows = run({"fit": fitted} | {p: partial(held_out, p) for p in tested} | {"shapes": shapes})
+    found = [row for publication in tested for row in rows[publication]]
+    return rounded({**rows["fit"], "rows": found, "shapes": rows["shapes"]})

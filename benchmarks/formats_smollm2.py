@@ -1,7 +1,6 @@
 """Measure SmolLM2 in several number formats: T(k), and what speculation gains in each.
 
-    python -m benchmarks run formats-smollm2                                   # 40 quiet minutes
-    python -m benchmarks run formats-smollm2 --prompts 2 --turns 1 --minutes 4 # coarse
+    python -m benchmarks run formats-smollm2 --prompts 2 --turns 1 --minutes 4    # coarse
 
 The less a plain pass costs, the more every drafted token costs in comparison. All times begin after
 the first round of a text: processor seconds on one thread, which a busy machine lengthens far less
@@ -14,8 +13,10 @@ records how many turns it made.
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from time import monotonic, perf_counter, process_time
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from specdec_lite.measure.timing import pass_job, prefilled
 from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS
 
-from .experiment import Experiment, packed_run
+from .experiment import Run, experiment, packed_run
 from .scoreboard_counts import encoded_prompts
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
@@ -125,41 +126,25 @@ def geometric_mean(seconds: dict[str, np.ndarray], plain: dict[str, np.ndarray])
     return {"value": math.exp(value), "interval": interval}
 
 
-class FormatsSmolLM2(Experiment):
-    """The parts are the passes of all formats, and the decoding of DECODED by temperature."""
+@dataclass(frozen=True)
+class Bench:
+    """What the parts share.
 
-    name = "formats-smollm2"
-    what = "SmolLM2's T(k) in four number formats, and speculation in two of them"
-    time = "40 minutes, quiet"
-    quick = "--prompts 1 --kinds edit --new-tokens 6 --turns 1 --repeats 2".split()
-    unrelated = ("minutes",)
+    Attributes:
+        models: The models that decode, by format.
+        prompts: The prompts of each kind as token ids.
+        new_tokens: New tokens per prompt.
+        turns: Paired turns at most.
+        seconds: Time for one part.
+        repeats: Passes per k.
+    """
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--prompts", type=int, default=8, help="per kind")
-        parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
-        parser.add_argument("--new-tokens", type=int, default=64)
-        parser.add_argument("--turns", type=int, default=6, help="at most")
-        parser.add_argument("--minutes", type=float, default=40, help="for all parts")
-        parser.add_argument("--repeats", type=int, default=25, help="passes per k")
-
-    def check(self):
-        self.check_least(prompts=1, new_tokens=1, turns=1, repeats=1)
-
-    def parts(self):
-        return ["passes", *(f"{dtype}, T = {t}" for dtype in DECODED for t in (0, 1))]
-
-    @cached_property
-    def models(self) -> dict[str, CausalLM]:
-        """The models that decode, by format."""
-        return {dtype: load(dtype) for dtype in DECODED}
-
-    @cached_property
-    def prompts(self) -> dict[str, list[list[int]]]:
-        """The prompts of each kind as token ids."""
-        _, tokenizer = load_smollm2("cpu", "bfloat16")
-        prompts = encoded_prompts(tokenizer, self.options.kinds, self.options.prompts)
-        return {kind: [prompt.tolist() for prompt in each] for kind, each in prompts.items()}
+    models: dict[str, CausalLM]
+    prompts: dict[str, list[list[int]]]
+    new_tokens: int
+    turns: int
+    seconds: float
+    repeats: int
 
     def passes(self) -> dict:
         """Measure T(k) of every format in alternation, and a step of the head in two of them."""
@@ -173,7 +158,7 @@ class FormatsSmolLM2(Experiment):
         rng = np.random.default_rng(0)
         for job in jobs.values():
             job()
-        for _ in range(self.options.repeats):
+        for _ in range(self.repeats):
             for number in rng.permutation(len(jobs)):
                 key = list(jobs)[number]
                 began = clock()
@@ -193,42 +178,32 @@ class FormatsSmolLM2(Experiment):
         """Return the processor seconds per draft pass of the head while it decodes one text."""
         head = EagleDrafter.from_pretrained(model, 1, draft=GAMMA["bfloat16"])
         prompt = next(iter(self.prompts.values()))[0]
-        run = decode(model, head, prompt, self.options.new_tokens, 0.0, 0)
+        run = decode(model, head, prompt, self.new_tokens, 0.0, 0)
         return run["drafting"] / max(1, run["rounds"]) / GAMMA["bfloat16"]
 
-    def automatic(self, dtype: str) -> Drafter:
-        """Return the automatic choice with the costs of the measured passes."""
-        row = self.rows["passes"][dtype]
-        passes = [median for _, median, _ in row["seconds"].values()]
-        return automatic(self.models[dtype], passes, row["c"])
-
-    def run(self, part):
-        if part == "passes":
-            return self.passes()
-        dtype, _, temperature = part.partition(", T = ")
+    def decoders(self, dtype: str, row: dict) -> dict[str, Drafter | None]:
+        """Return the decoders; the automatic choice uses the costs of the measured passes."""
         target = self.models[dtype]
-        gamma = GAMMA[dtype]
-        drafters = {
+        passes = [median for _, median, _ in row["seconds"].values()]
+        return {
             "plain": None,
             "lookup": PromptLookupDrafter(LOOKUP[dtype]),
-            "head": EagleDrafter.from_pretrained(target, 1, draft=gamma),
-            "automatic": self.automatic(dtype),
+            "head": EagleDrafter.from_pretrained(target, 1, draft=GAMMA[dtype]),
+            "automatic": automatic(target, passes, row["c"]),
         }
-        return summary(self.decoded(target, drafters, float(temperature)))
 
-    def decoded(
-        self, target: CausalLM, drafters: dict[str, Drafter | None], temperature: float
-    ) -> dict:
+    def decoded(self, dtype: str, temperature: float, passes: dict) -> dict:
         """Decode all prompts with all decoders, alternating."""
         rng = np.random.default_rng(0)
-        ends = monotonic() + 60 * self.options.minutes / (len(self.parts()) - 1)
+        ends = monotonic() + self.seconds
+        target, drafters = self.models[dtype], self.decoders(dtype, passes[dtype])
         tables: dict[str, dict] = {
             kind: {name: [[] for _ in prompts] for name in drafters}
             for kind, prompts in self.prompts.items()
         }
         same: dict[str, list[bool]] = {name: [] for name in drafters}
         longest = 0.0
-        for turn in range(self.options.turns):
+        for turn in range(self.turns):
             began = monotonic()
             if turn and began + longest > ends:
                 break
@@ -237,30 +212,57 @@ class FormatsSmolLM2(Experiment):
                     runs = {}
                     for name in rng.permutation([*drafters]):
                         seed = 1000 * turn + number
-                        length = self.options.new_tokens
-                        run = decode(target, drafters[name], prompt, length, temperature, seed)
+                        run = decode(
+                            target, drafters[name], prompt, self.new_tokens, temperature, seed
+                        )
                         runs[name] = run
                         row = [run["seconds"], run["tokens"], run["rounds"]]
                         tables[kind][name][number].append(row)
                     for name, run in runs.items():
                         same[name].append(run["text"] == runs["plain"]["text"])
             longest = max(longest, monotonic() - began)
-        return {
-            "kinds": tables,
-            "same": {name: sum(each) / len(each) for name, each in same.items()},
+        return summary(tables, {name: sum(each) / len(each) for name, each in same.items()})
+
+
+@experiment(
+    "formats-smollm2",
+    "SmolLM2's T(k) in four number formats, and speculation in two of them",
+    time="40 minutes, quiet",
+    quick={"prompts": 1, "kinds": ("edit",), "new_tokens": 6, "turns": 1, "repeats": 2},
+    unrelated=("minutes",),
+)
+def formats(
+    run: Run,
+    *,
+    prompts: int = 8,
+    kinds: Sequence[Literal[*KINDS]] = KINDS,
+    new_tokens: int = 64,
+    turns: int = 6,
+    minutes: float = 40.0,
+    repeats: int = 25,
+) -> dict:
+    """Return the passes of all formats, and the decoding of DECODED by temperature.
+
+    Args:
+        prompts: prompts per kind
+        turns: paired turns, at most
+        minutes: time for all parts
+        repeats: passes per k
+    """
+    model, tokenizer = load_smollm2("cpu", "bfloat16")
+    encoded = encoded_prompts(tokenizer, kinds, prompts)
+    rows = {kind: [ids.tolist() for ids in each] for kind, each in encoded.items()}
+    settings = [(dtype, temperature) for dtype in DECODED for temperature in (0, 1)]
+    models = {dtype: load(dtype) for dtype in DECODED}
+    bench = Bench(models, rows, new_tokens, turns, 60 * minutes / len(settings), repeats)
+    passes = run({"passes": bench.passes})["passes"]
+    decoded = run(
+        {
+            f"{dtype}, T = {temperature}": partial(bench.decoded, dtype, temperature, passes)
+            for dtype, temperature in settings
         }
-
-    def summarise(self, rows):
-        decoded = {part: table for part, table in rows.items() if part != "passes"}
-        return {"target": self.target, "passes": rows["passes"], "decoded": decoded}
-
-    @property
-    def target(self) -> str:
-        """The fingerprint of the model."""
-        return fingerprint(load_smollm2("cpu", "bfloat16")[0])
-
-    def restore(self, data):
-        return {"passes": data["passes"]} | data["decoded"]
+    )
+    return {"target": fingerprint(model), "passes": passes, "decoded": decoded}
 
 
 def matrix_bytes(model: CausalLM) -> int:
@@ -273,11 +275,11 @@ def matrix_bytes(model: CausalLM) -> int:
     return sum(w.nbytes for w in model.model.parameters() if w.dim() == 2)
 
 
-def summary(table: dict) -> dict:
+def summary(tables: dict[str, dict], same: dict[str, float]) -> dict:
     """Return every decoder's speedup and τ by kind, its geometric mean over kinds, and its runs."""
     cells = {
         kind: {name: np.array(each, float) for name, each in row.items()}
-        for kind, row in table["kinds"].items()
+        for kind, row in tables.items()
     }
     per_token = lambda runs: runs[..., 0] / np.maximum(1, runs[..., 1])
     names: Sequence[str] = list(next(iter(cells.values())))
@@ -287,7 +289,7 @@ def summary(table: dict) -> dict:
         seconds = {kind: per_token(row[name]) for kind, row in cells.items()}
         result[name] = {
             "turns": int(next(iter(seconds.values())).shape[1]),
-            "same": table["same"][name],
+            "same": same[name],
             "seconds_per_token": float(np.mean([each.mean() for each in seconds.values()])),
             "speedup": geometric_mean(seconds, plain),
             "kinds": {

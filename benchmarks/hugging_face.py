@@ -1,13 +1,10 @@
 """Decode with Hugging Face's `generate` on the same weights, plain and assisted, for comparison."""
 
-import copy
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import torch
-from transformers import AutoModelForCausalLM, CompileConfig
+from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
 
 from specdec_lite.engine.models import steady_attention
@@ -58,13 +55,7 @@ class HuggingFace:
         tune(self.draft, gamma)
 
     def __call__(
-        self,
-        ids: torch.Tensor,
-        new_tokens: int,
-        temperature: float,
-        seed: int,
-        assisted: bool,
-        **more,
+        self, ids: torch.Tensor, new_tokens: int, temperature: float, seed: int, assisted: bool
     ) -> list[tuple[float, int]]:
         """Decode `new_tokens` tokens; fewer only if an end token is set and emitted.
 
@@ -85,7 +76,6 @@ class HuggingFace:
                 max_new_tokens=new_tokens,
                 streamer=bursts,
                 **sampling,
-                **more,
                 **(self.assistance if assisted else {}),
             )
         ended = int(out[0, -1]) == self.target.generation_config.eos_token_id
@@ -95,15 +85,6 @@ class HuggingFace:
                 " comparison would be unfair"
             )
         return bursts.emitted
-
-    def compiled(self) -> Callable[..., list[tuple[float, int]]]:
-        """Return the same call with a cache of fixed size and `torch.compile`.
-
-        The mode is "reduce-overhead". This is plain decoding on a GPU, because assisted generation
-        accepts no such cache.
-        """
-        compiling = CompileConfig(mode="reduce-overhead")
-        return partial(self, cache_implementation="static", compile_config=compiling)
 
     def batch(
         self, prompts: list[list[int]], new_tokens: int, assisted: bool
@@ -143,13 +124,6 @@ class HuggingFaceLookup(HuggingFace):
         self.target.generation_config.eos_token_id = stop
         self.target.generation_config.pad_token_id = stop or 0
         self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}
-
-    def early_exit(self, layers: int, gamma: int) -> "HuggingFaceLookup":
-        """Return the same model assisted by its own first layers, with its final norm and head."""
-        other = copy.copy(self)
-        other.assistance = {"assistant_early_exit": layers}
-        tune(self.target, gamma)
-        return other
 
 
 def tune(assistant, gamma: int) -> None:

@@ -15,15 +15,19 @@ A race that ends with two different texts stops the command.
 
 import os
 import statistics
-from functools import cached_property
+from collections.abc import Sequence
+from functools import partial
 from itertools import product
+from pathlib import Path
+from typing import Literal
 
-from browser import Isolating, served
+from browser import Isolating
 
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS
 
-from .page_sizes import OfBook
+from .experiment import Run, experiment
+from .page_sizes import BOOK, about, opened
 
 MINUTES = 60_000
 GAPS = """() => {
@@ -118,150 +122,115 @@ FILES = ("weights.bin", "engine.js", "kernel-relaxed.wasm", "kernel-simd.wasm")
 FIRST = "first press"
 
 
-class LivePage(OfBook):
-    """The parts are the first press of the button, and then the settings."""
+@experiment(
+    "live-page",
+    "the live page in a headless browser: the shipped pair, plain and speculative",
+    time="9 minutes",
+    quick={"gamma": (1,), "prompts": 1},
+)
+def live_page(
+    run: Run, *, book: Path = BOOK, gamma: Sequence[int] = (1, 2, 3), prompts: int = 4
+) -> dict:
+    """Return the first press of the button, and then the settings.
 
-    name = "live-page"
-    what = "the live page in a headless browser: the shipped pair, plain and speculative"
-    time = "9 minutes"
-    quick = "--gamma 1 --prompts 1".split()
+    Args:
+        prompts: prompts per kind
+    """
+    browser, address = opened(run, book)
+    page = browser.new_page(bypass_csp=True)
+    page.goto(f"{address}book/live.html")
+    page.wait_for_selector(".sdl-live")
+    texts = {
+        domain: [prompt["text"] for prompt in given[:: max(1, len(given) // prompts)][:prompts]]
+        for domain, given in evaluation_prompts().items()
+    }
 
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        parser.add_argument("--gamma", type=int, nargs="+", default=[1, 2, 3])
-        parser.add_argument("--prompts", type=int, default=4, help="prompts per kind")
+    def setting(form: str, g: int, domain: str, temperature: float) -> dict:
+        runs = [press(page, text, g, temperature, form) for text in texts[domain]]
+        return row(form, g, domain, temperature, runs)
 
-    @cached_property
-    def prompts(self) -> dict[str, list[str]]:
-        """The prompts by kind of text."""
-        each = self.options.prompts
-        return {
-            domain: [prompt["text"] for prompt in given[:: max(1, len(given) // each)][:each]]
-            for domain, given in evaluation_prompts().items()
+    first = run({FIRST: lambda: first_press(page, texts["code"][0])})[FIRST]
+    rows = run(
+        {
+            f"{form} γ={g} {domain} T={t:g}": partial(setting, form, g, domain, t)
+            for form, g, domain, t in product(("float32", "int8"), gamma, texts, (0.0, 1.0))
         }
-
-    @cached_property
-    def page(self):
-        """The live page."""
-        page = self.browser.new_page(bypass_csp=True)
-        page.goto(f"{self.address}book/live.html")
-        page.wait_for_selector(".sdl-live")
-        return page
-
-    @cached_property
-    def settings(self) -> dict[str, tuple]:
-        """Format, γ, kind of text and temperature by the name of the part."""
-        every = product(("float32", "int8"), self.options.gamma, self.prompts, (0.0, 1.0))
-        return {
-            f"{form} γ={g} {domain} T={t:g}": (form, g, domain, t) for form, g, domain, t in every
-        }
-
-    def parts(self):
-        return [FIRST, *self.settings]
-
-    def run(self, part):
-        if part == FIRST:
-            return first_press(self.page, self.prompts["code"][0])
-        form, gamma, domain, temperature = self.settings[part]
-        runs = [press(self.page, text, gamma, temperature, form) for text in self.prompts[domain]]
-        return row(form, gamma, domain, temperature, runs)
-
-    def summarise(self, rows):
-        folder = self.options.book / "_static" / "live"
-        return {
-            "cores": os.cpu_count(),
-            "browser": self.about_browser(),
-            "bytes": {name: (folder / name).stat().st_size for name in FILES},
-            "milliseconds_from_press": rows[FIRST],
-            "rows": [rows[part] for part in self.settings],
-        }
-
-    def restore(self, data):
-        key = lambda row: (row["format"], row["gamma"], row["domain"], row["temperature"])
-        names = {setting: part for part, setting in self.settings.items()}
-        rows = {names[key(row)]: row for row in data["rows"] if key(row) in names}
-        return rows | {FIRST: data["milliseconds_from_press"]}
+    )
+    folder = book / "_static" / "live"
+    return {
+        "cores": os.cpu_count(),
+        "browser": about(browser),
+        "bytes": {name: (folder / name).stat().st_size for name in FILES},
+        "milliseconds_from_press": first,
+        "rows": [*rows.values()],
+    }
 
 
 WITH_THREADS = ("code", "edit", "json")
 """Kinds of text that several threads decode too."""
 
 
-class LiveSmolLM2(OfBook):
-    """The parts are races of SmolLM2 in the page: a way of computing, a kind of text, a request."""
+def ask(page, way: str, kind: str, number: int) -> dict:
+    """Return a race of SmolLM2 in the page: a way of computing, a kind of text, a request."""
+    panel = "document.querySelector('.sdl-ask')"
+    page.get_by_label("Computed by").select_option(way)
+    page.get_by_label("Your question").fill(TASKS[kind][number].text)
+    runs = int(page.evaluate(f"{panel}.dataset.runs ?? 0"))
+    page.locator(".sdl-ask-run").click()
+    page.wait_for_function(
+        f"{panel}.dataset.runs === '{runs + 1}' || document.querySelector('.sdl-ask-bad')",
+        timeout=10 * MINUTES,
+    )
+    if page.locator(".sdl-ask-bad").count():
+        raise RuntimeError(page.locator(".sdl-ask-status").inner_text())
+    result = page.evaluate(f"{panel}.sdlResult")
+    if not result["same"]:
+        raise RuntimeError(f"{way} {kind} {number}: the two texts differ")
+    return {
+        "way": way,
+        "threads": result["threads"],
+        "kind": kind,
+        "speedups": [round(x, 3) for x in result["speedups"]],
+        "per_second": {lane: round(x, 2) for lane, x in result["perSecond"].items()},
+        "tokens": result["stats"]["tokens"],
+        "tau": round(result["stats"]["tau"], 3),
+        "alpha": round(result["stats"]["alpha"] or 0, 3),
+        "target_ms": [round(x, 2) for x in result["costs"]["target"]],
+        "draft_ms": round(result["costs"]["draft"], 2),
+        "kernel": result["kernel"],
+    }
 
-    name = "live-smollm2"
-    what = "SmolLM2 in the live page in a headless browser: plain and speculative, by kind of text"
-    time = "5 minutes"
-    quick = "--texts 1 --kinds edit --ways one".split()
 
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        parser.add_argument("--texts", type=int, default=2, help="requests per kind, one thread")
-        parser.add_argument("--kinds", nargs="+", choices=list(TASKS), default=list(TASKS))
-        parser.add_argument(
-            "--ways", nargs="+", choices=("one", "threads"), default=["one", "threads"]
-        )
+@experiment(
+    "live-smollm2",
+    "SmolLM2 in the live page in a headless browser: plain and speculative, by kind of text",
+    time="5 minutes",
+    quick={"texts": 1, "kinds": ("edit",), "ways": ("one",)},
+)
+def live_smollm2(
+    run: Run,
+    *,
+    book: Path = BOOK,
+    texts: int = 2,
+    kinds: Sequence[Literal[*TASKS]] = tuple(TASKS),
+    ways: Sequence[Literal["one", "threads"]] = ("one", "threads"),
+) -> dict:
+    """Return a race for each request, with one thread and, for some kinds, with several.
 
-    @cached_property
-    def address(self) -> str:
-        """Address of the served book; its pages are isolated, so that threads can share memory."""
-        return self.open.enter_context(served(self.options.book, handler=Isolating))
-
-    @cached_property
-    def page(self):
-        """The live page with the panel of SmolLM2."""
-        page = self.browser.new_page(bypass_csp=True)
-        page.goto(f"{self.address}book/live.html")
-        page.wait_for_selector(".sdl-ask-run")
-        page.get_by_text("Settings", exact=True).last.click()
-        return page
-
-    def parts(self):
-        parts = {
-            "one": [f"one {k} {i}" for k in self.options.kinds for i in range(self.options.texts)],
-            "threads": [f"threads {k} 0" for k in self.options.kinds if k in WITH_THREADS],
-        }
-        return [part for way in self.options.ways for part in parts[way]]
-
-    def run(self, part):
-        way, kind, number = part.split()
-        page, panel = self.page, "document.querySelector('.sdl-ask')"
-        page.get_by_label("Computed by").select_option(way)
-        page.get_by_label("Your question").fill(TASKS[kind][int(number)].text)
-        runs = int(page.evaluate(f"{panel}.dataset.runs ?? 0"))
-        page.locator(".sdl-ask-run").click()
-        page.wait_for_function(
-            f"{panel}.dataset.runs === '{runs + 1}' || document.querySelector('.sdl-ask-bad')",
-            timeout=10 * MINUTES,
-        )
-        if page.locator(".sdl-ask-bad").count():
-            raise RuntimeError(page.locator(".sdl-ask-status").inner_text())
-        result = page.evaluate(f"{panel}.sdlResult")
-        if not result["same"]:
-            raise RuntimeError(f"part {part}: the two texts differ")
-        return {
-            "way": way,
-            "threads": result["threads"],
-            "kind": kind,
-            "speedups": [round(x, 3) for x in result["speedups"]],
-            "per_second": {lane: round(x, 2) for lane, x in result["perSecond"].items()},
-            "tokens": result["stats"]["tokens"],
-            "tau": round(result["stats"]["tau"], 3),
-            "alpha": round(result["stats"]["alpha"] or 0, 3),
-            "target_ms": [round(x, 2) for x in result["costs"]["target"]],
-            "draft_ms": round(result["costs"]["draft"], 2),
-            "kernel": result["kernel"],
-        }
-
-    def summarise(self, rows):
-        return {
-            "cores": os.cpu_count(),
-            "browser": self.about_browser(),
-            "races": [rows[part] for part in self.parts()],
-        }
-
-    def restore(self, data):
-        return dict(zip(self.parts(), data["races"], strict=False))
+    Args:
+        texts: requests per kind, one thread
+    """
+    browser, address = opened(run, book, Isolating)  # so that threads can share memory
+    page = browser.new_page(bypass_csp=True)
+    page.goto(f"{address}book/live.html")
+    page.wait_for_selector(".sdl-ask-run")
+    page.get_by_text("Settings", exact=True).last.click()
+    numbers = {"one": range(texts), "threads": range(1)}
+    parts = {
+        f"{way} {kind} {number}": partial(ask, page, way, kind, number)
+        for way in ways
+        for kind in kinds
+        if way == "one" or kind in WITH_THREADS
+        for number in numbers[way]
+    }
+    return {"cores": os.cpu_count(), "browser": about(browser), "races": [*run(parts).values()]}

@@ -9,6 +9,7 @@ recorded curves with the reader's own.
 """
 
 import copy
+from functools import partial
 
 import torch
 
@@ -17,7 +18,7 @@ from specdec_lite.engine.linear import is_packed, pack, unpack
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.memory import half_precision
 
-from .experiment import Experiment
+from .experiment import Run, experiment
 
 MODELS = ("shipped target", "untrained")
 CONTEXT, KS = 128, (1, 2, 3, 4, 6, 8, 16, 32, 64)
@@ -40,11 +41,12 @@ def load(label: str, device: str, dtype: str) -> CausalLM:
     return CausalLM(pack(network))
 
 
-def curves(label: str, model: CausalLM, dtype: str, budget: float) -> list[dict]:
+def curves(label: str, device: str, dtype: str, budget: float) -> list[dict]:
     """Return one row per layout of a model, with the quartiles of T(k) in seconds.
 
     "parameters" counts the weights in matrices.
     """
+    model = load(label, device, dtype)
     layouts = {is_packed(model.model): model, False: model}
     if len(layouts) == 2:
         layouts[False] = CausalLM(copy.deepcopy(model.model))
@@ -66,49 +68,25 @@ def curves(label: str, model: CausalLM, dtype: str, budget: float) -> list[dict]
     ]
 
 
-class PassTimes(Experiment):
-    """The parts are the models in their formats."""
+@experiment("pass-times", "T(k), bandwidth and throughput", time="2 minutes", quick={"budget": 1.0})
+def pass_times(
+    run: Run, *, device: str = "cuda" if torch.cuda.is_available() else "cpu", budget: float = 24.0
+) -> dict:
+    """Return the curves of the models in their formats.
 
-    name = "pass-times"
-    what = "T(k), bandwidth and throughput"
-    time = "2 minutes"
-    quick = ("--budget", "1")
-
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-        parser.add_argument(
-            "--budget", type=float, default=24.0, help="seconds for each of the four models"
-        )
-
-    def parts(self):
-        half = half_precision(self.options.device)
-        return [f"{model} {dtype}" for dtype in ("float32", half) for model in MODELS]
-
-    def run(self, part):
-        label, _, dtype = part.rpartition(" ")
-        assert self.state
-        model = load(label, self.options.device, dtype)
-        return curves(label, model, dtype, self.options.budget)
-
-    def summarise(self, rows):
-        models = [row for part in rows.values() for row in part]
-        for row in models:
-            one = row["seconds"]["1"][1]
-            print(
-                f"{row['model']:15s} {row['dtype']:9s} {'packed' if row['packed'] else 'plain':6s}"
-                f" T(1) {1e3 * one:6.2f} ms · T(k)/T(1):",
-                "  ".join(f"{k} {t[1] / one:.2f}" for k, t in row["seconds"].items()),
-            )
-        return {
-            "state": {"start": self.state, "end": timing.machine_state()},
-            "profile": timing.machine_profile(self.options.device),
-            "context": CONTEXT,
-            "models": models,
+    Args:
+        budget: seconds for each of the four models
+    """
+    rows = run(
+        {
+            f"{model} {dtype}": partial(curves, model, device, dtype, budget)
+            for dtype in ("float32", half_precision(device))
+            for model in MODELS
         }
-
-    def restore(self, data):
-        rows: dict[str, list[dict]] = {}
-        for row in data["models"]:
-            rows.setdefault(f"{row['model']} {row['dtype']}", []).append(row)
-        return rows
+    )
+    return {
+        "state": run.states(),
+        "profile": timing.machine_profile(device),
+        "context": CONTEXT,
+        "models": [row for part in rows.values() for row in part],
+    }

@@ -6,7 +6,6 @@ distributions run the row too, on models with random weights. A test fails if a 
 the library has no row here.
 """
 
-import argparse
 import inspect
 import io
 import json
@@ -447,18 +446,6 @@ def custom(name: str) -> Method:
 
 
 # Rows of a run ------------------------------------------------------------------------------------
-
-
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose rows."""
-    parser.add_argument("--rows", nargs="+", help="names of rows to measure; default: all")
-    parser.add_argument(
-        "--method",
-        action="append",
-        default=[],
-        metavar="MODULE:NAME",
-        help="add a row: a drafter, or a function from a pair and gamma to one",
-    )
 
 
 def available_rows(model: str, added: Sequence[str]) -> dict[str, Method]:

@@ -1,87 +1,57 @@
 """Measure what the book's two models cost and how often the shipped pair's draft is right.
 
-    python -m benchmarks run book-models         # a quarter of an hour
-
 The numbers are T(k) of the shipped target and of SmolLM2 in float32 and bfloat16, which chapters read
 with `specdec_book.recordings.models`, and this machine's bandwidth. For the pair they include α, τ, c
 and the speedup at every draft length, from paired turns (`speed`).
 """
 
-import argparse
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 
 import torch
 
 from specdec_lite import CausalLM, load_pair, load_smollm2, timing
+from specdec_lite.engine.linear import is_packed
 from specdec_lite.texts.corpus import evaluation_prompts
 
 from . import speed
-from .experiment import Experiment
-from .passes import CONTEXT, KS, pass_rows
+from .experiment import Run, experiment
 
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
+DTYPES = ("float32", "bfloat16")
+CONTEXT, KS = 128, (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 
 
-def shipped_target(dtype: str) -> CausalLM:
-    """Return the shipped target in a dtype."""
-    return load_pair(device="cpu", dtype=dtype).target
+def load(model: str, dtype: str) -> CausalLM:
+    """Return the shipped target, or SmolLM2, in a dtype."""
+    if model == "pair":
+        return load_pair(device="cpu", dtype=dtype).target
+    return load_smollm2("cpu", dtype)[0]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is measured.
+def pass_row(name: str, dtype: str, budget: float) -> dict:
+    """Return the quartiles of T(k) of a model in seconds, and the bytes that its passes read.
 
-    Attributes:
-        bench: Settings of the pair.
-        targets: Functions from a dtype's name to a model, by model.
-        dtypes: PyTorch's names of the dtypes for T(k).
-        ks: Tokens per pass.
-        context: Context length in tokens.
-        budget: Seconds for T(k) of one model in one dtype.
+    "parameters" counts the weights in matrices. "cache_bytes" are those of the context.
     """
-
-    bench: speed.Bench
-    targets: dict[str, Callable[[str], CausalLM]] = field(
-        default_factory=lambda: {
-            "pair": shipped_target,
-            "smollm2": lambda dtype: load_smollm2("cpu", dtype)[0],
-        }
-    )
-    dtypes: tuple[str, ...] = ("float32", "bfloat16")
-    ks: tuple[int, ...] = KS
-    context: int = CONTEXT
-    budget: float = 30.0
-
-
-def the_books_models(options: argparse.Namespace) -> Plan:
-    """Return the plan: the shipped pair in float32 on code and prose, and both targets."""
-    pair = load_pair(device="cpu", dtype="float32")
-    texts = evaluation_prompts()
-    prompts = {
-        domain: [
-            torch.tensor(pair.tokenizer.encode(item["text"]))
-            for item in texts[domain][: options.prompts]
-        ]
-        for domain in ("code", "prose")
+    model = load(name, dtype)
+    config = model.model.config
+    parameters = sum(w.numel() for w in model.model.parameters() if w.dim() == 2)
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_size
+    times = timing.pass_times(model, KS, CONTEXT, repeats=25, budget=budget)
+    return {
+        "model": name,
+        "dtype": dtype,
+        "packed": is_packed(model.model),
+        "parameters": parameters,
+        "weight_bytes": parameters * model.dtype.itemsize,
+        "cache_bytes": per_token * CONTEXT * model.dtype.itemsize,
+        "seconds": {str(k): [t.low, t.median, t.high] for k in KS for t in [times[1, k]]},
     }
-    bench = speed.Bench(
-        load=lambda dtype: pair,
-        prompts=prompts,
-        gammas=GAMMAS,
-        dtypes=("float32",),
-        new_tokens=options.new_tokens,
-        turns=options.turns,
-        least=options.turns,
-        drafters={"speculative": speed.DRAFTERS["speculative"]},
-    )
-    return Plan(bench, budget=options.budget)
 
 
-def drafting_row(row: dict) -> dict:
+def drafting_row(bench: speed.Bench, setting: speed.Setting) -> dict:
     """Return the numbers of a setting of the pair by γ."""
+    row = speed.measure(bench, setting)
     entries = {row["gamma"]: row} | {e["gamma"]: e for e in row["drafters"].values()}
     gammas = {}
     for gamma, entry in sorted(entries.items()):
@@ -93,74 +63,50 @@ def drafting_row(row: dict) -> dict:
     return about | {"target_seconds": row["target_seconds"]["rounds"], "gammas": gammas}
 
 
-class BookModels(Experiment):
-    """The parts are the settings of the pair, and T(k) of each model in each format."""
+@experiment(
+    "book-models",
+    "T(k) of the book's two models, and the shipped pair at every draft length",
+    time="15 minutes",
+    quick={"turns": 2, "prompts": 2, "new_tokens": 12, "budget": 1.0},
+    least={"turns": 2, "prompts": 2, "new_tokens": max(GAMMAS) + 2},
+)
+def book_models(
+    run: Run, *, turns: int = 20, prompts: int = 10, new_tokens: int = 96, budget: float = 30.0
+) -> dict:
+    """Return the settings of the pair, and T(k) of each model in each format.
 
-    name = "book-models"
-    what = "T(k) of the book's two models, and the shipped pair at every draft length"
-    time = "15 minutes"
-    quick = "--turns 2 --prompts 2 --new-tokens 12 --budget 1".split()
-
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument(
-            "--turns", type=int, default=20, help="paired turns per setting, at least 2"
-        )
-        parser.add_argument("--prompts", type=int, default=10, help="prompts per domain")
-        parser.add_argument("--new-tokens", type=int, default=96)
-        parser.add_argument(
-            "--budget", type=float, default=30.0, help="seconds for T(k) of one model in one format"
-        )
-
-    def make(self) -> Plan:
-        """Return the plan."""
-        return the_books_models(self.options)
-
-    def check(self):
-        self.check_least(turns=2, prompts=2, new_tokens=max(GAMMAS) + 2)
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan of this run."""
-        return self.make()
-
-    @cached_property
-    def passes(self) -> dict[str, tuple[str, str]]:
-        """Model and format by the name of the part."""
-        plan = self.plan
-        return {f"T(k) {n} {dtype}": (n, dtype) for n in plan.targets for dtype in plan.dtypes}
-
-    @cached_property
-    def settings(self) -> dict[str, speed.Setting]:
-        """The settings of the pair by the names of their parts."""
-        return {str(setting): setting for setting in self.plan.bench.settings}
-
-    def parts(self):
-        return [*self.settings, *self.passes]
-
-    def run(self, part):
-        plan = self.plan
-        assert self.state
-        if part in self.settings:
-            return drafting_row(speed.measure(plan.bench, self.settings[part], math.inf))
-        model, dtype = self.passes[part]
-        models = {model: plan.targets[model]}
-        (row,) = pass_rows(models, (dtype,), plan.ks, plan.context, plan.budget)
-        return row
-
-    def summarise(self, rows):
-        return {
-            "profile": timing.machine_profile("cpu"),
-            "context": self.plan.context,
-            "drafting": [rows[part] for part in self.settings],
-            "passes": [rows[part] for part in self.passes],
-            "state": {"start": self.state, "end": timing.machine_state()},
+    Args:
+        turns: paired turns per setting
+        prompts: prompts per domain
+        budget: seconds for T(k) of one model in one format
+    """
+    pair = load_pair(device="cpu", dtype="float32")
+    texts, encode = evaluation_prompts(), pair.tokenizer.encode
+    bench = speed.Bench(
+        load=lambda dtype: pair,
+        prompts={
+            domain: [torch.tensor(encode(item["text"])) for item in texts[domain][:prompts]]
+            for domain in ("code", "prose")
+        },
+        gammas=GAMMAS,
+        dtypes=("float32",),
+        new_tokens=new_tokens,
+        turns=turns,
+        least=turns,
+        drafters={"speculative": speed.DRAFTERS["speculative"]},
+    )
+    drafting = run({str(each): partial(drafting_row, bench, each) for each in bench.settings})
+    passes = run(
+        {
+            f"T(k) {model} {dtype}": partial(pass_row, model, dtype, budget)
+            for model in ("pair", "smollm2")
+            for dtype in DTYPES
         }
-
-    def restore(self, data):
-        names = [f"T(k) {row['model']} {row['dtype']}" for row in data["passes"]]
-        settings = {
-            str(speed.Setting(row["dtype"], row["domain"], row["temperature"])): row
-            for row in data["drafting"]
-        }
-        return settings | dict(zip(names, data["passes"]))
+    )
+    return {
+        "profile": timing.machine_profile("cpu"),
+        "context": CONTEXT,
+        "drafting": [*drafting.values()],
+        "passes": [*passes.values()],
+        "state": run.states(),
+    }

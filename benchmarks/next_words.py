@@ -1,15 +1,13 @@
 """Record SmolLM2's next words: a few distributions, and three continuations to compare.
 
-    python -m benchmarks run next-words      # half a minute
-
 Chapter 1 reads the recording: its interactive shows the distributions, and its text shows the
 continuations. Nothing here is timed.
 """
 
 from specdec_book.viz.next_word import record_distribution
-from specdec_lite import generate
+from specdec_lite import generate, load_smollm2
 
-from .smollm2 import OnSmolLM2
+from .experiment import Run, experiment
 
 PROMPTS = (
     "The capital of France is",
@@ -26,36 +24,29 @@ SETTINGS = {
 }
 
 
-class NextWords(OnSmolLM2):
-    """The parts are distributions of next words, and continuations of one story."""
+@experiment("next-words", "SmolLM2's next words", time="30 seconds", quick={"new_tokens": 4})
+def next_words(run: Run, *, new_tokens: int = 40) -> dict:
+    """Return distributions of next words, and continuations of one story.
 
-    name = "next-words"
-    what = "SmolLM2's next words"
-    time = "30 seconds"
-    quick = ("--new-tokens", "4")
+    Args:
+        new_tokens: tokens per continuation
+    """
+    model, tokenizer = load_smollm2("cpu", "float32")
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--new-tokens", type=int, default=40, help="tokens per continuation")
+    def distribution(prompt: str) -> dict:
+        ids = tokenizer.encode(prompt)
+        logits = model.score(ids, model.new_cache(), last=True).logits[0, -1]
+        return record_distribution(prompt, logits, tokenizer)
 
-    def parts(self):
-        return ["contexts", "texts"]
+    def continuation(settings: dict) -> str:
+        ids, options = tokenizer.encode(STORY), {"stop_token_ids": (), "seed": 1} | settings
+        out = generate(model, ids, max_new_tokens=new_tokens, **options)
+        return tokenizer.decode(out.tokens.tolist())
 
-    def run(self, part):
-        model, tokenizer = self.model
-        if part == "contexts":
-            score = lambda ids: model.score(ids, model.new_cache(), last=True).logits[0, -1]
-            return [
-                record_distribution(prompt, score(tokenizer.encode(prompt)), tokenizer)
-                for prompt in PROMPTS
-            ]
-        ids, count = tokenizer.encode(STORY), self.options.new_tokens
-        texts = {}
-        for name, settings in SETTINGS.items():
-            out = generate(model, ids, max_new_tokens=count, stop_token_ids=(), seed=1, **settings)
-            texts[name] = tokenizer.decode(out.tokens.tolist())
-        return texts
-
-    def summarise(self, rows):
-        about = getattr(self.model[0], "about", "a small model")
-        return {"model": about, "story": STORY, **rows}
+    rows = run(
+        {
+            "contexts": lambda: [distribution(prompt) for prompt in PROMPTS],
+            "texts": lambda: {name: continuation(each) for name, each in SETTINGS.items()},
+        }
+    )
+    return {"model": getattr(model, "about", "a small model"), "story": STORY, **rows}

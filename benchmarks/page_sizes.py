@@ -17,13 +17,13 @@
 import functools
 import gzip
 import statistics
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from browser import Compressing, chromium, draw_figures, served
 
-from .experiment import Experiment
+from .experiment import Run, experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (1280, 768, 390)  # CSS pixels: a laptop, a tablet, a phone
@@ -63,7 +63,7 @@ SHIFTS = """(() => {
 })()"""
 
 
-def pages(book: Path) -> list[str]:
+def pages_of(book: Path) -> list[str]:
     """Return every page of the book except the front page and the archive's folder."""
     return sorted(
         str(path.relative_to(book))
@@ -192,94 +192,64 @@ def answers(browser, address: str, page_name: str) -> dict[str, dict]:
     return rows
 
 
-class OfBook(Experiment):
-    """An experiment that opens the built book in headless Chromium."""
-
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
-
-    def check(self):
-        if not (self.options.book / "index.html").is_file():
-            raise ValueError(f"--book {self.options.book}: has no built book; run `make book`")
-
-    @cached_property
-    def browser(self):
-        """Headless Chromium."""
-        return self.open.enter_context(chromium())
-
-    @cached_property
-    def address(self) -> str:
-        """Address of the served book."""
-        return self.open.enter_context(served(self.options.book, handler=Compressing))
-
-    def versions(self):
-        return {"chromium": self.browser.version}
-
-    def about_browser(self) -> str:
-        """Return the browser and its version for the recording."""
-        return f"Chromium {self.browser.version}, headless"
+BOOK = ROOT / "_build" / "html"
 
 
-class PageSizes(OfBook):
-    """The parts are the pages, and the answers of the interactives of each page."""
+def opened(run: Run, book: Path, handler=Compressing) -> tuple:
+    """Return headless Chromium and the address of the served book, which close with the run."""
+    if not (book / "index.html").is_file():
+        raise ValueError(f"--book {book}: has no built book; run `make book`")
+    browser = run.open.enter_context(chromium())
+    run.versions = {"chromium": browser.version}
+    return browser, run.open.enter_context(served(book, handler=handler))
 
-    name = "page-sizes"
-    what = "the built book in a headless browser: sizes and first drawing"
-    time = "10 minutes"
-    quick = "--pages 1 --openings 1".split()
 
-    @classmethod
-    def add_options(cls, parser):
-        super().add_options(parser)
-        parser.add_argument("--pages", type=int, help="the first pages only; default: all")
-        parser.add_argument("--openings", type=int, default=3, help="times that a page is opened")
+def about(browser) -> str:
+    """Return the browser and its version for the recording."""
+    return f"Chromium {browser.version}, headless"
 
-    @cached_property
-    def pages(self) -> list[str]:
-        """The pages to measure."""
-        return pages(self.options.book)[: self.options.pages]
 
-    def parts(self):
-        has_module = lambda page: (
-            b'class="sdl-interactive' in (self.options.book / page).read_bytes()
-        )
-        return [*self.pages, *(f"inputs {page}" for page in self.pages if has_module(page))]
+def measured(browser, address: str, book: Path, page: str, openings: int) -> dict:
+    """Return the sizes of a page and its times, which are medians over the openings."""
+    loads, draws = zip(*(moments(browser, address, page) for _ in range(openings)))
+    lasts = [largest(browser, address, page) for _ in range(openings)]
+    drawn = None if None in draws else round(statistics.median(draws), 1)
+    return (
+        weight(browser, address, book, page)
+        | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
+        | {"shift": {w: round(shift(browser, address, page, w), 4) for w in WIDTHS}}
+        | {"largest_ms": round(statistics.median(lasts), 1)}
+    )
 
-    def run(self, part):
-        browser, address = self.browser, self.address
-        if part.startswith("inputs "):
-            return answers(browser, address, part.removeprefix("inputs "))
-        times = range(self.options.openings)
-        loads, draws = zip(*(moments(browser, address, part) for _ in times))
-        lasts = [largest(browser, address, part) for _ in times]
-        drawn = None if None in draws else round(statistics.median(draws), 1)
-        return (
-            weight(browser, address, self.options.book, part)
-            | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
-            | {"shift": {w: round(shift(browser, address, part, w), 4) for w in WIDTHS}}
-            | {"largest_ms": round(statistics.median(lasts), 1)}
-        )
 
-    def summarise(self, rows):
-        inputs: dict[str, dict] = {}  # of each module, on its first page
-        for part in rows:
-            for module, times in rows[part].items() if part.startswith("inputs ") else ():
-                inputs.setdefault(module, {"page": part.removeprefix("inputs ")} | times)
-        archive = next(self.options.book.glob("*.zip"), None)
-        return {
-            "browser": self.about_browser(),
-            "openings": self.options.openings,
-            "archive_bytes": archive.stat().st_size if archive else 0,
-            "slow": SLOW,
-            "inputs": inputs,
-            "pages": [rows[page] for page in self.pages],
-        }
+@experiment(
+    "page-sizes",
+    "the built book in a headless browser: sizes and first drawing",
+    time="10 minutes",
+    quick={"pages": 1, "openings": 1},
+)
+def page_sizes(run: Run, *, book: Path = BOOK, pages: int | None = None, openings: int = 3) -> dict:
+    """Return the sizes and times of the pages, and the answers of the interactives of each page.
 
-    def restore(self, data):
-        rows = {row["page"]: row for row in data["pages"]}
-        # Of a module, only the answers on its first page are recorded.
-        rows |= {part: {} for part in self.parts() if part.startswith("inputs ")}
-        for module, times in data["inputs"].items():
-            rows.setdefault(f"inputs {times['page']}", {})[module] = times
-        return rows
+    Args:
+        pages: the first pages only; default: all
+        openings: times that a page is opened
+    """
+    browser, address = opened(run, book)
+    names = pages_of(book)[:pages]
+    rows = run({page: partial(measured, browser, address, book, page, openings) for page in names})
+    with_module = [p for p in names if b'class="sdl-interactive' in (book / p).read_bytes()]
+    parts = {f"inputs {page}": partial(answers, browser, address, page) for page in with_module}
+    inputs: dict[str, dict] = {}  # of each module, on its first page
+    for page, found in zip(with_module, run(parts).values()):
+        for module, times in found.items():
+            inputs.setdefault(module, {"page": page} | times)
+    archive = next(book.glob("*.zip"), None)
+    return {
+        "browser": about(browser),
+        "openings": openings,
+        "archive_bytes": archive.stat().st_size if archive else 0,
+        "slow": SLOW,
+        "inputs": inputs,
+        "pages": [*rows.values()],
+    }

@@ -12,7 +12,9 @@ to the geometric mean.
 """
 
 import os
-from functools import cache
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,7 +26,7 @@ from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import stamps
 from specdec_lite.texts.smollm2_tasks import KINDS, chat
 
-from .experiment import Experiment
+from .experiment import Run, experiment
 from .methods import automatic
 from .smollm2 import STOP
 
@@ -71,60 +73,49 @@ def good_requests(kind: str) -> list[str]:
     return [row["request"] for row in rows]
 
 
-class RecordedRace(Experiment):
-    """The parts are the kinds of text."""
+@experiment(
+    "race",
+    "plain and speculative decoding of SmolLM2, pass by pass",
+    time="10 minutes",
+    quick={"tokens": 8, "turns": 1},
+)
+def race(
+    run: Run, *, tokens: int = 128, turns: int = 5, kinds: Sequence[Literal[*KINDS]] = KINDS
+) -> dict:
+    """Return one race per kind of text.
 
-    name = "race"
-    what = "plain and speculative decoding of SmolLM2, pass by pass"
-    time = "10 minutes"
-    quick = "--tokens 8 --turns 1".split()
+    Args:
+        turns: odd number of turns per lane
+    """
+    if turns % 2 == 0:
+        raise ValueError(f"--turns {turns}: must be odd, so that one run is the median")
+    target, tokenizer = load_smollm2("cpu", "bfloat16")
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--tokens", type=int, default=128)
-        parser.add_argument("--turns", type=int, default=5, help="odd number of turns per lane")
-        parser.add_argument("--task", type=int, default=0, help="first request of each kind to try")
-        parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-
-    def check(self):
-        turns = self.options.turns
-        if turns < 1 or turns % 2 == 0:
-            raise ValueError(f"--turns {turns}: must be odd, so that one run is the median")
-
-    def parts(self):
-        return [*self.options.kinds]
-
-    def run(self, part):
-        options = self.options
-        target, tokenizer = model()
+    def raced(kind: str) -> dict:
         drafter = automatic(target)
-        for request in good_requests(part)[options.task :]:
+        for request in good_requests(kind):
             ids = chat(tokenizer, request)
-            texts = [
-                generate(target, ids, each, options.tokens, stop_token_ids=(STOP,)).tokens.tolist()
+            plain, drafted = (
+                generate(target, ids, each, tokens, stop_token_ids=(STOP,)).tokens.tolist()
                 for each in (None, drafter)
-            ]
-            if texts[0] == texts[1]:
+            )
+            if plain == drafted:
                 break
         else:
-            raise ValueError(f"--task {options.task}: no request of kind {part} has equal texts")
-        race = record_race(target, drafter, tokenizer, ids, options.tokens, options.turns, (STOP,))
-        return {"kind": part, "request": request.partition("\n\n")[0], **race}
+            raise RuntimeError(f"no request of kind {kind} has equal texts")
+        lanes = record_race(target, drafter, tokenizer, ids, tokens, turns, (STOP,))
+        return {"kind": kind, "request": request.partition("\n\n")[0], **lanes}
 
-    def summarise(self, rows):
-        races = [*rows.values()]
-        about = (
-            f"Recorded from SmolLM2-135M in bfloat16 at temperature 0 on {stamps.machine_name()} with"
-            f" {torch.get_num_threads()} thread. A guess is copied from the text where its last words"
-            " occurred before, or made by this book's trained EAGLE-1 head: whichever was accepted"
-            f" more of late. Times are processor seconds, without reading the prompt. {chosen()}"
-        )
-        if (load := os.getloadavg()[0]) > BUSY:
-            about += f" Other programs ran (load average {load:.0f})."
-        return {"about": about, "race": median_kind(races), "races": races}
-
-    def restore(self, data):
-        return {race["kind"]: race for race in data["races"]}
+    races = [*run({kind: partial(raced, kind) for kind in kinds}).values()]
+    about = (
+        f"Recorded from SmolLM2-135M in bfloat16 at temperature 0 on {stamps.machine_name()} with"
+        f" {torch.get_num_threads()} thread. A guess is copied from the text where its last words"
+        " occurred before, or made by this book's trained EAGLE-1 head: whichever was accepted"
+        f" more of late. Times are processor seconds, without reading the prompt. {chosen()}"
+    )
+    if (load := os.getloadavg()[0]) > BUSY:
+        about += f" Other programs ran (load average {load:.0f})."
+    return {"about": about, "race": median_kind(races), "races": races}
 
 
 def chosen() -> str:
@@ -140,9 +131,3 @@ def chosen() -> str:
         f" texts no rounding made different. The {len(loops)} answers that repeat themselves are easier"
         f" to guess: {tau(loops):.2f} tokens per pass, against {tau(passed):.2f}."
     )
-
-
-@cache
-def model():
-    """Return SmolLM2 and its tokenizer."""
-    return load_smollm2("cpu", "bfloat16")

@@ -14,11 +14,12 @@ random order, and each round states the seconds of drafting, of the target pass 
 counts and costs, and compares the product with the checks.
 """
 
-import argparse
 import json
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,8 +33,8 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 
 from . import plain
-from .experiment import Experiment
-from .methods import Method, add_rows, available_rows, choose
+from .experiment import Run, experiment
+from .methods import Method, available_rows, choose
 from .scoreboard_counts import GAMMA, PLAIN, count, depth_of, encoded_prompts, load_models, pack
 from .smollm2 import STOP
 
@@ -50,91 +51,29 @@ def microseconds(step: Step) -> str:
     return ",".join(map(str, (depth_of(step), len(step.tree) + 1, *times)))
 
 
-class ScoreboardClocks(Experiment):
-    """The parts are the passes, the turns, and the checks."""
+@dataclass
+class Clocks:
+    """What is timed; the fields are the options of the experiment.
 
-    name = "scoreboard-clocks"
-    what = "seconds of passes and rounds of every drafter and every rule"
-    time = "4 minutes, quiet"
-    quick = (
-        "--rows",
-        "draft model",
-        "prompt lookup",
-        "draft model × lenient(0.6)",
-        *"--turns 2 --rounds 2 --check-share 0.1 --check-tokens 8 --dtypes float32".split(),
-    )
-    model = "pair"
-    dtypes = ("float32", "bfloat16")
-    variants = {
-        "scoreboard-clocks-smollm2": {
-            "time": "7 minutes, quiet",
-            "quick": (
-                "--rows",
-                "prompt lookup",
-                *"--turns 2 --rounds 2 --check-share 0.1 --check-tokens 4 --dtypes bfloat16".split(),
-                *"--temperatures 0".split(),
-            ),
-            "model": "smollm2",
-            "dtypes": ("bfloat16", "int4"),
-        }
-    }
+    Attributes:
+        methods: The rows to time, by name.
+    """
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--turns", type=int, default=10, help="paired turns")
-        parser.add_argument("--prompts", type=int, default=8, help="prompts that take turns")
-        parser.add_argument("--rounds", type=int, default=4, help="timed rounds per row and turn")
-        parser.add_argument(
-            "--dtypes", nargs="+", default=[*cls.dtypes], choices=("float32", "bfloat16", "int4")
-        )
-        parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
-        parser.add_argument(
-            "--check-share", type=float, default=0.1, help="share of cells to check"
-        )
-        parser.add_argument("--check-tokens", type=int, default=64, help="tokens per checked text")
-        add_rows(parser)
-        parser.add_argument("--machine", help="name of the column and of the file")
-        parser.add_argument("--device", default="cpu", help="device of everything that is timed")
-        parser.set_defaults(model=cls.model)
-
-    def __init__(self, options: argparse.Namespace):
-        super().__init__(options)
-        if options.machine and not options.out and not options.quick:
-            options.out = stamps.recording_path(self.name, options.machine)
-
-    @cached_property
-    def methods(self) -> dict[str, Method]:
-        """The rows to time."""
-        options = self.options
-        available = available_rows(self.model, options.method)
-        return choose(available, options.rows or options.method or [*available])
-
-    def check(self):
-        options = self.options
-        self.check_least(turns=2, prompts=1, rounds=1, check_tokens=2)
-        if not 0 <= options.check_share <= 1:
-            raise ValueError(f"--check-share {options.check_share}: must be in [0, 1]")
-        assert self.methods
-
-    def parts(self):
-        logging.set_verbosity_error()
-        return [PASSES, *(f"turn {turn + 1}" for turn in range(self.options.turns)), CHECKS]
-
-    def run(self, part):
-        assert self.state
-        if part == PASSES:
-            return {dtype: self.passes(dtype) for dtype in self.options.dtypes}
-        if part == CHECKS:
-            return [self.checked(*cell) for cell in self.checked_cells()]
-        return self.turn(int(part.split()[1]) - 1)
-
-    # Models and prompts ---------------------------------------------------------------------------
+    model: str
+    methods: dict[str, Method]
+    turns: int
+    prompts: int
+    rounds: int
+    dtypes: Sequence[str]
+    temperatures: Sequence[float]
+    check_share: float
+    check_tokens: int
+    device: str
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
         """{dtype: models}; SmolLM2 is a pair without a draft."""
-        device = self.options.device
-        return {dtype: load_models(self.model, dtype, device) for dtype in self.options.dtypes}
+        return {dtype: load_models(self.model, dtype, self.device) for dtype in self.dtypes}
 
     @cached_property
     def drafters(self) -> dict[str, dict[str, Drafter]]:
@@ -145,7 +84,7 @@ class ScoreboardClocks(Experiment):
         }
 
     @cached_property
-    def prompts(self) -> dict[str, list[torch.Tensor]]:
+    def texts(self) -> dict[str, list[torch.Tensor]]:
         """The first prompts of each kind as token ids."""
         tokenizer = next(iter(self.pairs.values())).tokenizer
         return encoded_prompts(tokenizer, KINDS, 4)
@@ -164,7 +103,7 @@ class ScoreboardClocks(Experiment):
             target.vocab_size, (CONTEXT,), generator=torch.Generator().manual_seed(0)
         ).to(target.device)
         jobs = {k: timing.pass_job(target, text, k) for k in KS}
-        seconds = timing.samples(jobs, target.device, self.options.turns, warmup=2)
+        seconds = timing.samples(jobs, target.device, self.turns, warmup=2)
         return {str(k): rounded(seconds[k]) for k in KS}
 
     def stream(self, name: str, dtype: str, temperature: float, ids, tokens: int, seed: int):
@@ -190,8 +129,8 @@ class ScoreboardClocks(Experiment):
 
     def jobs(self) -> Iterator[tuple[str, str, float]]:
         """Yield (dtype, row, temperature) of everything that takes a turn."""
-        for temperature in self.options.temperatures:
-            for dtype in self.options.dtypes:
+        for temperature in self.temperatures:
+            for dtype in self.dtypes:
                 for name in (PLAIN, *self.cells(temperature)):
                     yield dtype, name, temperature
 
@@ -200,19 +139,19 @@ class ScoreboardClocks(Experiment):
 
         The first round is not counted, because a draft model reads the prompt in it.
         """
-        flat = [ids for rows in zip(*self.prompts.values()) for ids in rows]
-        ids = flat[number % min(self.options.prompts, len(flat))]
+        flat = [ids for rows in zip(*self.texts.values()) for ids in rows]
+        ids = flat[number % min(self.prompts, len(flat))]
         rng = np.random.default_rng(number)
         jobs = list(self.jobs())
         result: dict = {"rounds": {}, "plain": {}}
         for index in rng.permutation(len(jobs)):
             dtype, name, temperature = jobs[index]
-            counted = PLAIN_ROUNDS if name == PLAIN else self.options.rounds
+            counted = PLAIN_ROUNDS if name == PLAIN else self.rounds
             steps = self.stream(name, dtype, temperature, ids, 8 * (counted + 1), number)
             rounds = " ".join(microseconds(step) for step in islice(steps, 1, counted + 1))
             by_row = result["rounds"].setdefault(dtype, {}).setdefault(f"{temperature:g}", {})
             by_row[name] = rounds
-        for temperature in self.options.temperatures:
+        for temperature in self.temperatures:
             result["plain"][f"{temperature:g}"] = self.others(temperature, ids, number)
         return result
 
@@ -221,9 +160,9 @@ class ScoreboardClocks(Experiment):
 
         Shapes: ids [n].
         """
-        if self.options.device != "cpu":
+        if self.device != "cpu":
             return {}
-        timed = self.options.dtypes
+        timed = self.dtypes
         decoders = plain.others(self.model, PLAIN_ROUNDS, temperature, self.stops, timed)
         runs = {name: each.run(ids, seed) for name, each in decoders.items()}
         return {name: run.seconds / run.tokens for name, run in runs.items() if run.tokens}
@@ -232,19 +171,19 @@ class ScoreboardClocks(Experiment):
         """Return the (row, kind, temperature, dtype) that are timed in full, the same every time."""
         every = [
             (name, kind, temperature)
-            for temperature in self.options.temperatures
-            for kind in self.prompts
+            for temperature in self.temperatures
+            for kind in self.texts
             for name in self.cells(temperature)
         ]
         rng = np.random.default_rng(0)
-        chosen = rng.permutation(len(every))[: round(self.options.check_share * len(every))]
-        dtypes = self.options.dtypes
+        chosen = rng.permutation(len(every))[: round(self.check_share * len(every))]
+        dtypes = self.dtypes
         return [(*every[i], dtypes[n % len(dtypes)]) for n, i in enumerate(sorted(chosen))]
 
     def checked(self, name: str, kind: str, temperature: float, dtype: str) -> dict:
         """Decode one text with a row and with plain decoding in the same precision."""
-        ids = self.prompts[kind][0]
-        tokens = self.options.check_tokens
+        ids = self.texts[kind][0]
+        tokens = self.check_tokens
         runs = {
             each: list(self.stream(each, dtype, temperature, ids, tokens, 0))[1:]
             for each in (PLAIN, name)
@@ -260,55 +199,113 @@ class ScoreboardClocks(Experiment):
             "plain": seconds[PLAIN] / max(1, sum(len(step.tokens) for step in runs[PLAIN])),
         }
 
-    # The recording --------------------------------------------------------------------------------
 
-    def summarise(self, rows):
-        options = self.options
-        turns = [rows[f"turn {turn + 1}"] for turn in range(options.turns)]
-        collect = lambda tree: (
-            {key: collect([each[key] for each in tree]) for key in tree[0]}
-            if isinstance(tree[0], dict)
-            else tree
-        )
-        return {
-            "model": self.model,
-            "column": options.machine or stamps.machine_name(options.device),
-            "device": options.device,
-            "threads": torch.get_num_threads(),
-            "gamma": GAMMA,
-            "turns": options.turns,
-            "prompts_sha256": SHA256,
-            "context": CONTEXT,
-            "passes": rows[PASSES],
-            "rounds": collect([turn["rounds"] for turn in turns]),
-            "plain": collect([turn["plain"] for turn in turns]),
-            "checks": rows[CHECKS],
-            "state": {"start": self.state, "end": timing.machine_state()},
-        }
+ROWS = ("draft model", "prompt lookup", "draft model × lenient(0.6)")
+QUICK = {"turns": 2, "rounds": 2, "check_share": 0.1}
+LEAST = {"turns": 2, "check_tokens": 2}
+WHAT = "seconds of passes and rounds of every drafter and every rule"
 
-    def merge(self, stamp, data):
-        options = self.options
-        if not (options.rows or options.method) or not self.path.is_file():
-            return stamp, data
-        old = json.loads(self.path.read_text(encoding="utf-8"))
-        for name in ("model", "threads", "turns", "prompts_sha256", "device"):
-            if old[name] != data[name]:
-                raise ValueError(
-                    f"{name} is {data[name]}: must be {old[name]}, as in the recording"
-                )
-        for dtype, settings in data["rounds"].items():
-            for temperature, by_row in settings.items():
-                old["rounds"][dtype][temperature] |= {
-                    name: rounds for name, rounds in by_row.items() if name != PLAIN
-                }
-        new = {(each["method"], each["dtype"]) for each in data["checks"]}
-        kept = [each for each in old["checks"] if (each["method"], each["dtype"]) not in new]
-        added = {"date": stamp["date"], "command": stamp["command"], "rows": [*self.methods]}
-        old |= {"checks": [*kept, *data["checks"]], "added": [*old.get("added", []), added]}
-        return stamps.split(old)
 
-    def restore(self, data):
-        return {}
+@experiment(
+    "scoreboard-clocks",
+    WHAT,
+    time="4 minutes, quiet",
+    quick=QUICK | {"rows": ROWS, "check_tokens": 8, "dtypes": ("float32",)},
+    least=LEAST,
+    given={"model": "pair"},
+)
+@experiment(
+    "scoreboard-clocks-smollm2",
+    WHAT,
+    time="7 minutes, quiet",
+    quick=QUICK
+    | {"rows": ROWS[1:2], "check_tokens": 4, "dtypes": ("bfloat16",), "temperatures": (0.0,)},
+    least=LEAST,
+    given={"model": "smollm2", "dtypes": ("bfloat16", "int4")},
+)
+def scoreboard_clocks(
+    run: Run,
+    model: str,
+    *,
+    turns: int = 10,
+    prompts: int = 8,
+    rounds: int = 4,
+    dtypes: Sequence[Literal["float32", "bfloat16", "int4"]] = ("float32", "bfloat16"),
+    temperatures: Sequence[float] = (0.0, 1.0),
+    check_share: float = 0.1,
+    check_tokens: int = 64,
+    rows: Sequence[str] = (),
+    method: Sequence[str] = (),
+    machine: str = "",
+    device: str = "cpu",
+) -> dict:
+    """Return the passes, the turns, and the checks.
+
+    Args:
+        turns: paired turns
+        prompts: prompts that take turns
+        rounds: timed rounds per row and turn
+        check_share: share of cells to check
+        check_tokens: tokens per checked text
+        rows: names of rows to measure; default: all
+        method: add rows: MODULE:NAME of a drafter, or of a function from a pair and gamma to one
+        machine: name of the column and of the file
+        device: device of everything that is timed
+    """
+    if check_share > 1:
+        raise ValueError(f"--check-share {check_share}: must be in [0, 1]")
+    logging.set_verbosity_error()
+    available = available_rows(model, method)
+    methods = choose(available, rows or method or [*available])
+    every = (turns, prompts, rounds, dtypes, temperatures, check_share, check_tokens, device)
+    clocks = Clocks(model, methods, *every)
+    passes = run({PASSES: lambda: {dtype: clocks.passes(dtype) for dtype in dtypes}})[PASSES]
+    timed = [*run({f"turn {n + 1}": partial(clocks.turn, n) for n in range(turns)}).values()]
+    checks = run({CHECKS: lambda: [clocks.checked(*c) for c in clocks.checked_cells()]})[CHECKS]
+    data = {
+        "model": model,
+        "column": machine or stamps.machine_name(device),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "gamma": GAMMA,
+        "turns": turns,
+        "prompts_sha256": SHA256,
+        "context": CONTEXT,
+        "passes": passes,
+        "rounds": collected([turn["rounds"] for turn in timed]),
+        "plain": collected([turn["plain"] for turn in timed]),
+        "checks": checks,
+        "state": run.states(),
+    }
+    return with_rows(run, data, [*methods]) if rows or method else data
+
+
+def collected(trees: list) -> list | dict:
+    """Return one tree of lists for a list of trees."""
+    if not isinstance(trees[0], dict):
+        return trees
+    return {key: collected([tree[key] for tree in trees]) for key in trees[0]}
+
+
+def with_rows(run: Run, data: dict, rows: list[str]) -> dict:
+    """Return the existing recording with these rows; its stamp stays."""
+    if not run.path.is_file():
+        return data
+    old = json.loads(run.path.read_text(encoding="utf-8"))
+    for name in ("model", "threads", "turns", "prompts_sha256", "device"):
+        if old[name] != data[name]:
+            raise ValueError(f"{name} is {data[name]}: must be {old[name]}, as in the recording")
+    for dtype, settings in data["rounds"].items():
+        for temperature, by_row in settings.items():
+            old["rounds"][dtype][temperature] |= {
+                name: timed for name, timed in by_row.items() if name != PLAIN
+            }
+    new = {(each["method"], each["dtype"]) for each in data["checks"]}
+    kept = [each for each in old["checks"] if (each["method"], each["dtype"]) not in new]
+    added = {name: run.stamp[name] for name in ("date", "command", stamps.COMMIT)} | {"rows": rows}
+    old |= {"checks": [*kept, *data["checks"]], "added": [*old.get("added", []), added]}
+    run.stamp, merged = stamps.split(old)
+    return merged
 
 
 def rounded(seconds: list[float]) -> list[float]:

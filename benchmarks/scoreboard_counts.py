@@ -15,13 +15,13 @@ of one kind at one temperature, the first prompts of all kinds first. `scoreboar
 the costs, and `specdec_book.recordings.board` multiplies the two.
 """
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from transformers.utils import logging
@@ -38,8 +38,8 @@ from specdec_lite.texts.benchmark_prompts import (
     load_benchmark_prompts,
 )
 
-from .experiment import Experiment
-from .methods import Method, absent_rows, add_rows, available_rows, choose, describe
+from .experiment import Run, experiment
+from .methods import Method, absent_rows, available_rows, choose, describe
 from .named import NAMED
 from .smollm2 import STOP
 
@@ -168,253 +168,76 @@ def extend(first: dict, second: dict) -> dict:
     return joined | {"rows": rows} | levels
 
 
-# The experiment -----------------------------------------------------------------------------------
+@dataclass
+class Rows:
+    """The rows to count, and how.
 
+    Attributes:
+        model: "pair" or "smollm2".
+        dtype: PyTorch's name of the precision, or "int4".
+        new_tokens: New tokens per prompt.
+        methods: The rows by name.
+    """
 
-PUBLIC = {
-    "what": "tokens, rounds, drafted and accepted tokens on a set of prompts that others wrote",
-    "time": "20 minutes, not timed",
-    "quick": ("--rows", "prompt lookup", *"--prompts 4 --new-tokens 4".split()),
-    "kinds": ("humaneval",),
-    "prompts": 12,
-}
-
-
-class ScoreboardCounts(Experiment):
-    """The parts are blocks of prompts of one kind at one temperature, with all rows."""
-
-    name = "scoreboard-counts"
-    what = "tokens, rounds, drafted and accepted tokens of every drafter and every rule"
-    time = "3 hours, not timed"
-    quick = (
-        "--rows",
-        "draft model",
-        "prompt lookup",
-        "draft model × lenient(0.6)",
-        *"--prompts 4 --new-tokens 8 --kinds json".split(),
-    )
-    unrelated = ("prompts", "kinds", "temperatures", "share")
-    timed = False
-    kinds = (*KINDS, *EXTRA_KINDS)
-    prompts = 40
-    model = "pair"
-    dtype = "float32"
-    variants = {
-        "scoreboard-counts-smollm2": {
-            "time": "30 hours, not timed",
-            "quick": (
-                "--rows",
-                "prompt lookup",
-                *"--prompts 4 --new-tokens 4 --kinds json".split(),
-            ),
-            "model": "smollm2",
-            "dtype": "int4",
-        },
-        "humaneval-counts": PUBLIC,
-        "humaneval-counts-smollm2": PUBLIC | {"model": "smollm2", "dtype": "int4"},
-    }
-
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--prompts", type=int, default=cls.prompts, help="prompts per kind")
-        parser.add_argument(
-            "--kinds",
-            nargs="+",
-            default=[*cls.kinds],
-            choices=[*KINDS, *EXTRA_KINDS, *PUBLIC_KINDS],
-            help="kinds of text; default: %(default)s",
-        )
-        parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
-        parser.add_argument("--new-tokens", type=int, default=128)
-        add_rows(parser)
-        parser.add_argument("--again", nargs="+", default=[], help="count these rows again")
-        parser.add_argument(
-            "--share", metavar="K/N", help="count share K of N; a run without it joins the shares"
-        )
-        parser.add_argument("--dtype", default=cls.dtype, choices=("float32", "bfloat16", "int4"))
-        parser.set_defaults(model=cls.model)
-
-    def __init__(self, options: argparse.Namespace):
-        super().__init__(options)
-        self.root = options.work
-        self.joined = options.out or stamps.recording_path(self.name, stamps.machine_name())
-        if options.share:
-            options.work = self.root / f"share-{options.share.replace('/', '-of-')}"
-            options.out = options.out or options.work / self.name / "counts.json"
+    model: str
+    dtype: str
+    new_tokens: int
+    methods: dict[str, Method]
 
     @cached_property
-    def methods(self) -> dict[str, Method]:
-        """The rows to count."""
-        available = available_rows(self.model, self.options.method)
-        again = choose(available, self.options.again)
-        return choose(available, self.options.rows or [*again] or [*available])
-
-    def check(self):
-        options = self.options
-        if options.prompts < BLOCK or options.prompts % BLOCK:
-            raise ValueError(f"--prompts {options.prompts}: must be a multiple of {BLOCK}")
-        if options.new_tokens < 2:
-            raise ValueError(f"--new-tokens {options.new_tokens}: must be at least 2")
-        if min(options.temperatures) < 0:
-            raise ValueError(f"--temperatures {options.temperatures}: must be ≥ 0")
-        if options.share:
-            first, _, last = options.share.partition("/")
-            if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
-                raise ValueError(f"--share {options.share!r}: must be K/N with 1 ≤ K ≤ N")
-        assert self.methods and self.recorded is not None
+    def pair(self) -> Pair:
+        """The models."""
+        return load_models(self.model, self.dtype)
 
     @cached_property
-    def settings(self) -> dict[str, tuple[str, float, int]]:
-        """{part: (kind, temperature, number of its first prompt)}; a share has some of the cells."""
-        options = self.options
-        number, shares = map(int, (options.share or "1/1").split("/"))
-        sizes = {kind: len(rows) for kind, rows in load_benchmark_prompts(options.kinds).items()}
-        cells = [
-            (kind, temperature) for kind in options.kinds for temperature in options.temperatures
-        ]
-        return {
-            f"{kind} T={temperature:g} {first + 1}–{first + BLOCK}": (kind, temperature, first)
-            for first in range(0, options.prompts, BLOCK)
-            for kind, temperature in cells[number - 1 :: shares]
-            if first + BLOCK <= sizes[kind]
-        }
+    def drafters(self) -> dict:
+        """The drafters by row."""
+        return {name: method.make(self.pair, GAMMA) for name, method in self.methods.items()}
 
-    def parts(self):
-        logging.set_verbosity_error()
-        return [*self.settings]
-
-    @cached_property
+    @property
     def identity(self) -> dict:
         """The settings in which recordings must agree to be joined."""
         return {
             "model": self.model,
-            "dtype": self.options.dtype,
+            "dtype": self.dtype,
             "gamma": GAMMA,
-            "new_tokens": self.options.new_tokens,
+            "new_tokens": self.new_tokens,
             "batch": BLOCK,
             "prompts_sha256": SHA256,
         }
 
-    @cached_property
-    def recorded(self) -> dict[Cell, dict[str, dict]]:
-        """{(kind, temperature): counts by row} of the existing recording and of finished shares."""
-        cells: dict[Cell, dict[str, dict]] = {}
-        shares = sorted(self.root.glob(f"share-*/{self.name}/counts.json"))
-        for path in dict.fromkeys([self.joined, self.path, *shares]):
-            for cell, rows in recorded_cells(path, self.identity).items():
-                longer = cells.setdefault(cell, {})
-                for name, counts in rows.items():
-                    if name not in self.options.again and size(counts) > size(longer.get(name)):
-                        longer[name] = counts
-        return cells
-
-    @cached_property
-    def drafters(self) -> dict:
-        """The drafters by row, which are made once."""
-        pair = load_models(self.model, self.options.dtype)
-        return {name: method.make(pair, GAMMA) for name, method in self.methods.items()}
-
-    def run(self, part):
-        kind, temperature, first = self.settings[part]
-        recorded = self.recorded.get((kind, temperature), {})
-        names = [PLAIN, *(n for n, m in self.methods.items() if temperature or not m.rule)]
-        missing = [name for name in names if size(recorded.get(name)) <= first]
-        return Decoder(self, kind, temperature, first).counts(missing) if missing else {}
-
-    def summarise(self, rows):
-        cells = {cell: dict(counts) for cell, counts in self.recorded.items()}
-        for part, blocks in rows.items():
-            kind, temperature, first = self.settings[part]
-            cell = cells.setdefault((kind, temperature), {})
-            for name, counts in blocks.items():
-                if size(cell.get(name)) == first:  # a block counts only after the blocks before it
-                    cell[name] = extend(cell[name], counts) if first else counts
-        pair = load_models(self.model, "float32")
-        return self.identity | {
-            "about": {
-                name: describe(method, pair, self.model, GAMMA)
-                for name, method in self.methods.items()
-            },
-            "absent": absent_rows(self.model),
-            "named": NAMED,
-            "cells": [
-                {
-                    "kind": kind,
-                    "temperature": temperature,
-                    "methods": dict(sorted(cells[kind, temperature].items())),
-                }
-                for kind, temperature in sorted(cells)
-            ],
-        }
-
-    def merge(self, stamp, data):
-        if not self.path.is_file():
-            return stamp, data
-        old = json.loads(self.path.read_text(encoding="utf-8"))
-        if any(old.get(name) != value for name, value in self.identity.items()):
-            return stamp, data
-        data["about"] = old["about"] | data["about"]  # a run may count some rows only
-        as_read = json.loads(json.dumps(data))  # the old one has lists for tuples
-        if any(old[name] != each for name, each in as_read.items()):
-            return stamp, data
-        # Of several runs that extended a file, the command that makes all of it is stated.
-        command = {"command": stamp["command"]} if self.makes_all(data) else {}
-        return stamps.split(old)[0] | command, data
-
-    def makes_all(self, data: dict) -> bool:
-        """Return whether this run's command alone would count all that is recorded."""
-        named = {(kind, temperature) for kind, temperature, _ in self.settings.values()}
-        return not self.options.rows and all(
-            (cell["kind"], cell["temperature"]) in named
-            and max(map(size, cell["methods"].values())) <= self.options.prompts
-            for cell in data["cells"]
-        )
-
-    def restore(self, data):
-        return {}
-
-
-class Decoder:
-    """Decode one block of prompts with each row.
-
-    Args:
-        run: The experiment.
-        kind: Kind of text.
-        temperature: Sampling temperature.
-        first: Number of the first prompt; the prompt's number is its seed.
-    """
-
-    def __init__(self, run: ScoreboardCounts, kind: str, temperature: float, first: int):
-        self.run = run
-        self.pair = load_models(run.model, run.options.dtype)
-        prompts = load_benchmark_prompts([kind])[kind][first : first + BLOCK]
-        self.ids = [torch.tensor(prompt.encode(self.pair.tokenizer)) for prompt in prompts]
-        self.temperature = temperature
-        self.seeds = list(range(first, first + BLOCK))
-
-    def decode(self, name: str) -> list[list[Step]]:
-        """Return the rounds of every prompt."""
-        method = self.run.methods.get(name)
+    def decode(self, name: str, ids: list[torch.Tensor], temperature: float, first: int):
+        """Return the rounds of every prompt of a block; the prompt's number is its seed."""
+        method = self.methods.get(name)
         outputs = generate_batch(
             self.pair.target,
-            self.ids,
-            self.run.drafters[name] if method else None,
-            self.run.options.new_tokens,
-            self.temperature,
+            ids,
+            self.drafters[name] if method else None,
+            self.new_tokens,
+            temperature,
             rule=method.rule if method else None,
-            stop_token_ids=(STOP,) if self.run.model == "smollm2" else (),
-            seeds=self.seeds,
+            stop_token_ids=(STOP,) if self.model == "smollm2" else (),
+            seeds=list(range(first, first + BLOCK)),
         )
         return [output.steps for output in outputs]
 
-    def counts(self, names: Sequence[str]) -> dict[str, dict]:
-        """Return the counts of each row; at temperature 0 "same" states if the text is plain's."""
+    def counts(self, kind: str, temperature: float, first: int, recorded: dict) -> dict[str, dict]:
+        """Return the counts of each row on a block of prompts of one kind, if they are not recorded.
+
+        At temperature 0 "same" states if the text is plain's.
+        """
+        every = [PLAIN, *(n for n, m in self.methods.items() if temperature or not m.rule)]
+        names = [name for name in every if size(recorded.get(name)) <= first]
+        if not names:
+            return {}
+        prompts = load_benchmark_prompts([kind])[kind][first : first + BLOCK]
+        ids = [torch.tensor(prompt.encode(self.pair.tokenizer)) for prompt in prompts]
         text = lambda steps: [token for step in steps for token in step.tokens]
-        greedy = self.temperature == 0
-        plain = self.decode(PLAIN) if greedy or PLAIN in names else []
+        greedy = temperature == 0
+        plain = self.decode(PLAIN, ids, temperature, first) if greedy or PLAIN in names else []
         counts = {}
         for name in names:
-            runs = plain if name == PLAIN else self.decode(name)
+            runs = plain if name == PLAIN else self.decode(name, ids, temperature, first)
             rows = [count(steps) for steps in runs]
             for row, steps, other in zip(rows, runs, plain if greedy else []):
                 row["same"] = int(text(steps) == text(other))
@@ -422,13 +245,172 @@ class Decoder:
         return counts
 
 
-def recorded_cells(path: Path, identity: dict) -> dict[Cell, dict[str, dict]]:
-    """Return {(kind, temperature): counts by row} of a recording; empty with other settings."""
-    if not path.is_file():
-        return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    stamps.validate(path.name, content)
-    data = stamps.split(content)[1]
-    if any(data[name] != value for name, value in identity.items()):
-        return {}
-    return {(row["kind"], row["temperature"]): row["methods"] for row in data["cells"]}
+ALL = (*KINDS, *EXTRA_KINDS, *PUBLIC_KINDS)
+WHAT = "tokens, rounds, drafted and accepted tokens"
+PUBLIC = {
+    "time": "20 minutes, not timed",
+    "quick": {"rows": ("prompt lookup",), "prompts": 4, "new_tokens": 4},
+}
+COUNTED = {
+    "least": {"new_tokens": 2},
+    "unrelated": ("prompts", "kinds", "temperatures", "share"),
+    "timed": False,
+}
+PAIR = {"model": "pair", "dtype": "float32"}
+SMOLLM2 = {"model": "smollm2", "dtype": "int4"}
+HUMANEVAL = {"kinds": ("humaneval",), "prompts": 12}
+
+
+@experiment(
+    "scoreboard-counts",
+    f"{WHAT} of every drafter and every rule",
+    time="3 hours, not timed",
+    quick={
+        "rows": ("draft model", "prompt lookup", "draft model × lenient(0.6)"),
+        "prompts": 4,
+        "new_tokens": 8,
+        "kinds": ("json",),
+    },
+    given=PAIR,
+    **COUNTED,
+)
+@experiment(
+    "scoreboard-counts-smollm2",
+    f"{WHAT} of every drafter and every rule",
+    time="30 hours, not timed",
+    quick={"rows": ("prompt lookup",), "prompts": 4, "new_tokens": 4, "kinds": ("json",)},
+    given=SMOLLM2,
+    **COUNTED,
+)
+@experiment(
+    "humaneval-counts",
+    f"{WHAT} on a set of prompts that others wrote",
+    given=PAIR | HUMANEVAL,
+    **PUBLIC,
+    **COUNTED,
+)
+@experiment(
+    "humaneval-counts-smollm2",
+    f"{WHAT} on a set of prompts that others wrote",
+    given=SMOLLM2 | HUMANEVAL,
+    **PUBLIC,
+    **COUNTED,
+)
+def scoreboard_counts(
+    run: Run,
+    model: str,
+    *,
+    prompts: int = 40,
+    kinds: Sequence[Literal[*ALL]] = (*KINDS, *EXTRA_KINDS),
+    temperatures: Sequence[float] = (0.0, 1.0),
+    new_tokens: int = 128,
+    rows: Sequence[str] = (),
+    method: Sequence[str] = (),
+    again: Sequence[str] = (),
+    share: str = "",
+    dtype: Literal["float32", "bfloat16", "int4"] = "float32",
+) -> dict:
+    """Return the counts; the parts are blocks of prompts of one kind at one temperature.
+
+    Args:
+        prompts: prompts per kind
+        rows: names of rows to measure; default: all
+        method: add rows: MODULE:NAME of a drafter, or of a function from a pair and gamma to one
+        again: count these rows again
+        share: count share K of N, as K/N; a run without it joins the shares
+    """
+    if prompts % BLOCK:
+        raise ValueError(f"--prompts {prompts}: must be a multiple of {BLOCK}")
+    number, shares = shared(share)
+    logging.set_verbosity_error()
+    available = available_rows(model, method)
+    repeated = choose(available, again)
+    methods = choose(available, rows or [*repeated] or [*available])
+    counter = Rows(model, dtype, new_tokens, methods)
+    joined, work = run.path, run.work
+    if share:
+        run.work = work / f"share-{share.replace('/', '-of-')}"
+        if not run.named:
+            joined, run.path = run.path, run.work / run.name / "counts.json"
+    cells = recorded_cells(
+        [joined, run.path, *sorted(work.glob(f"share-*/{run.name}/counts.json"))],
+        counter.identity,
+        again,
+    )
+    sizes = {kind: len(each) for kind, each in load_benchmark_prompts(kinds).items()}
+    every = [(kind, temperature) for kind in kinds for temperature in temperatures]
+    blocks = {
+        f"{kind} T={temperature:g} {first + 1}–{first + BLOCK}": ((kind, temperature), first)
+        for first in range(0, prompts, BLOCK)
+        for kind, temperature in every[number - 1 :: shares]
+        if first + BLOCK <= sizes[kind]
+    }
+    found = run(
+        {
+            part: partial(counter.counts, *cell, first, cells.get(cell, {}))
+            for part, (cell, first) in blocks.items()
+        }
+    )
+    for part, (place, first) in blocks.items():
+        cell = cells.setdefault(place, {})
+        for name, counts in found[part].items():
+            if size(cell.get(name)) == first:  # a block counts only after the blocks before it
+                cell[name] = extend(cell[name], counts) if first else counts
+    pair = load_models(model, "float32")
+    about = {name: describe(each, pair, model, GAMMA) for name, each in methods.items()}
+    data = counter.identity | {
+        "about": about,
+        "absent": absent_rows(model),
+        "named": NAMED,
+        "cells": [
+            {"kind": kind, "temperature": t, "methods": dict(sorted(cells[kind, t].items()))}
+            for kind, t in sorted(cells)
+        ],
+    }
+    # Whether this run's command alone would count all that is recorded.
+    asked = {cell for cell, _ in blocks.values()}
+    makes_all = not rows and all(
+        cell in asked and max(map(size, methods.values())) <= prompts
+        for cell, methods in cells.items()
+    )
+    return merged(run, counter.identity, data, makes_all)
+
+
+def shared(share: str) -> tuple[int, int]:
+    """Return K and N of a share K/N; without one, the only share."""
+    first, _, last = (share or "1/1").partition("/")
+    if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
+        raise ValueError(f"--share {share!r}: must be K/N with 1 ≤ K ≤ N")
+    return int(first), int(last)
+
+
+def merged(run: Run, identity: dict, data: dict, makes_all: bool) -> dict:
+    """Return the data with all rows of the existing recording, whose stamp stays if nothing changed.
+
+    Of several runs that extended a file, the command that makes all of it is stated.
+    """
+    old = json.loads(run.path.read_text(encoding="utf-8")) if run.path.is_file() else {}
+    if any(old.get(name) != value for name, value in identity.items()):
+        return data
+    data["about"] = old["about"] | data["about"]  # a run may count some rows only
+    as_read = json.loads(json.dumps(data))  # the old one has lists for tuples
+    if all(old[name] == each for name, each in as_read.items()):
+        command = {"command": run.stamp["command"]} if makes_all else {}
+        run.stamp = stamps.split(old)[0] | command
+    return data
+
+
+def recorded_cells(
+    paths: Sequence[Path], identity: dict, again: Sequence[str]
+) -> dict[Cell, dict[str, dict]]:
+    """Return {(kind, temperature): counts by row} of recordings with the same settings."""
+    cells: dict[Cell, dict[str, dict]] = {}
+    for path in dict.fromkeys(paths):
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if all(content.get(name) == value for name, value in identity.items()):
+            for row in content["cells"]:
+                longer = cells.setdefault((row["kind"], row["temperature"]), {})
+                for name, counts in row["methods"].items():
+                    if name not in again and size(counts) > size(longer.get(name)):
+                        longer[name] = counts
+    return cells

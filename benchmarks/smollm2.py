@@ -3,29 +3,18 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 import torch
 
-from specdec_lite import CausalLM, load_smollm2
+from specdec_lite import CausalLM
 from specdec_lite.drafters.copying.indexes import Counts, SuffixArray
 from specdec_lite.texts.corpus import training_text
-
-from .experiment import Experiment
 
 STOP = 2
 SKIPPED = (12, 16, 20)
 """Blocks, out of thirty, that a draft made of SmolLM2 itself leaves out."""
-
-
-class OnSmolLM2(Experiment):
-    """An experiment on SmolLM2 in the precision of its option `dtype`, or in float32."""
-
-    @cached_property
-    def model(self):
-        """SmolLM2 and its tokenizer."""
-        return load_smollm2("cpu", getattr(self.options, "dtype", "float32"))
 
 
 def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:

@@ -12,13 +12,14 @@ import json
 import random
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from .experiment import Experiment
-from .speed import ratio
+from specdec_lite.measure.intervals import ratio
+
+from .experiment import Run, experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("plain", "chain", "tree")
@@ -79,56 +80,43 @@ def revision(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-DTYPES = ("float32", "bfloat16")
+@experiment(
+    "version-speed",
+    "seconds of decoding, this checkout over another one, alternating",
+    time="4 minutes",
+    quick={"turns": 2, "new_tokens": 2, "old": ROOT},
+    least={"turns": 2},
+)
+def version_speed(
+    run: Run, *, old: Path | None = None, turns: int = 10, new_tokens: int = 64
+) -> dict:
+    """Return the ratios of the methods in both formats, greedy and at temperature 1.
 
+    Args:
+        old: folder of another checkout
+        turns: turns per prompt
+    """
+    if old is None or not (old / "specdec_lite" / "__init__.py").is_file():
+        raise ValueError(f"--old {old}: must be a checkout that contains specdec_lite/")
+    folders = {"old": old.resolve(), "new": ROOT}
 
-class VersionSpeed(Experiment):
-    """The parts are the methods in both formats, greedy and at temperature 1."""
-
-    name = "version-speed"
-    what = "seconds of decoding, this checkout over another one, alternating"
-    time = "4 minutes"
-    quick = ("--turns", "2", "--new-tokens", "2", "--old", str(ROOT))
-
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--old", type=Path, help="folder of another checkout")
-        parser.add_argument("--turns", type=int, default=10, help="turns per prompt")
-        parser.add_argument("--new-tokens", type=int, default=64)
-
-    def check(self):
-        old = self.options.old
-        if old is None or not (old / "specdec_lite" / "__init__.py").is_file():
-            raise ValueError(f"--old {old}: must be a checkout that contains specdec_lite/")
-        if self.options.turns < 2 or self.options.new_tokens < 1:
-            raise ValueError("--turns must be at least 2, --new-tokens at least 1")
-
-    def __init__(self, options):
-        super().__init__(options)
-        self.checkout = cache(self.start)
-
-    def start(self, side: str, dtype: str) -> Checkout:
-        """Start the process of one checkout."""
-        folder = ROOT if side == "new" else self.options.old.resolve()
-        process = Checkout(folder, dtype)
-        self.open.callback(process.close)
+    @cache
+    def checkout(side: str, dtype: str) -> Checkout:
+        process = Checkout(folders[side], dtype)
+        run.open.callback(process.close)
         return process
 
-    def parts(self):
-        return [f"{d} {method} T={t}" for d in DTYPES for method in METHODS for t in (0, 1)]
-
-    def run(self, part):
-        dtype, method, temperature = part.replace("T=", "").split()
-        sides = {side: self.checkout(side, dtype) for side in ("old", "new")}
-        prompts, turns = sides["new"].prompts, self.options.turns
+    def compared(dtype: str, method: str, temperature: int) -> dict:
+        sides = {side: checkout(side, dtype) for side in folders}
+        prompts = sides["new"].prompts
         seconds = {side: np.zeros((prompts, turns)) for side in sides}
-        order, same = random.Random(part), True
+        order, same = random.Random(f"{dtype} {method} T={temperature}"), True
         for turn in range(-1, turns):
             for prompt in range(prompts):
                 texts = {}
                 for side in order.sample(list(sides), 2):
-                    job = (method, prompt, float(temperature), max(0, turn))
-                    spent, texts[side] = sides[side](*job, self.options.new_tokens)
+                    job = (method, prompt, float(temperature), max(0, turn), new_tokens)
+                    spent, texts[side] = sides[side](*job)
                     if turn >= 0:
                         seconds[side][prompt, turn] = spent
                 same &= texts["old"] == texts["new"]
@@ -143,13 +131,13 @@ class VersionSpeed(Experiment):
             "same_text": bool(same),
         }
 
-    def summarise(self, rows):
-        return {
-            "old": revision(self.options.old),
-            "new": revision(ROOT),
-            "turns": self.options.turns,
-            "rows": list(rows.values()),
+    rows = run(
+        {
+            f"{dtype} {method} T={temperature}": partial(compared, dtype, method, temperature)
+            for dtype in ("float32", "bfloat16")
+            for method in METHODS
+            for temperature in (0, 1)
         }
-
-    def restore(self, data):
-        return {f"{r['dtype']} {r['method']} T={r['temperature']:g}": r for r in data["rows"]}
+    )
+    commits = {side: revision(folder) for side, folder in folders.items()}
+    return {**commits, "turns": turns, "rows": [*rows.values()]}

@@ -98,7 +98,7 @@ def test_a_recording_contains_all_engines(tmp_path, monkeypatch):
 
     monkeypatch.setattr(engines, "PARTS", dict.fromkeys(("vllm pair", "ours pair", "load")))
     monkeypatch.setattr(engines, "measure_part", run)
-    monkeypatch.setattr(engines.Engines, "check_engines", lambda self: None)
+    monkeypatch.setattr(engines, "check_engines", lambda: None)
     out = tmp_path / "engines.json"
     ask = [
         "--batches",
@@ -112,7 +112,7 @@ def test_a_recording_contains_all_engines(tmp_path, monkeypatch):
         "--cache",
         str(tmp_path),
     ]
-    execute(engines.Engines, ask)
+    execute("engines", ask)
     assert parts == ["vllm pair", "ours pair", "load"]
     result = json.loads(out.read_text(encoding="utf-8"))
     eagle = result["engines"]["pair"]["vllm"]["eagle"]
@@ -123,7 +123,7 @@ def test_a_recording_contains_all_engines(tmp_path, monkeypatch):
     assert eagle["tokens_per_second"]["processor"]["1"] == pytest.approx(9 / 1.5)
     assert result["refused"] == {"vllm pair suffix": "no"} and result["versions"]["vllm"] == "0"
     with pytest.raises(SystemExit):
-        execute(engines.Engines, [*ask, "--gamma", "0"])
+        execute("engines", [*ask, "--gamma", "0"])
 
 
 def test_an_exported_head_is_one_more_method(tmp_path):
@@ -136,7 +136,7 @@ def test_an_exported_head_is_one_more_method(tmp_path):
     assert how == {"method": "medusa", "model": str(tmp_path), "num_speculative_tokens": 3}
     for bad in ("medusa=x", "other:medusa=x", "pair:=x", f"pair:medusa={tmp_path / 'none'}"):
         with pytest.raises(SystemExit):
-            execute(engines.Engines, ["--folders", bad, "--work", str(tmp_path)])
+            execute("engines", ["--folders", bad, "--work", str(tmp_path)])
 
 
 PROMPTS = [[place] for place in range(40)]

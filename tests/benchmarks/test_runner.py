@@ -1,95 +1,107 @@
-"""Run a small experiment: resuming, parts, the stamp, and wrong input."""
+"""Run a small experiment: options, resuming, parts, the stamp, and wrong input."""
 
 import json
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from benchmarks import __main__ as command, catalogue, experiment
-from benchmarks.experiment import Experiment, execute
+from benchmarks import __main__ as command, experiment
+from benchmarks.experiment import Run, execute
 from specdec_book import recordings
 from specdec_lite.measure import stamps
 
+CALLS: list[int] = []
+"""The numbers that were squared."""
+FAILS: set[int] = set()
+"""Numbers at which the run is interrupted."""
 
-class Squares(Experiment):
-    """Squares of numbers; `calls` are the measured parts, and `fails` is a part that raises."""
 
-    name = "squares"
-    what = "squares of numbers"
-    quick = ("--numbers", "2")
-    unrelated = ("minutes",)
-    calls: list = []
-    fails: set = set()
+def square(number: int) -> int:
+    if number in FAILS:
+        raise KeyboardInterrupt
+    CALLS.append(number)
+    return number**2
 
-    @classmethod
-    def add_options(cls, parser):
-        parser.add_argument("--numbers", type=int, nargs="+", default=[2, 3, 4])
-        parser.add_argument("--minutes", type=float)
 
-    def check(self):
-        if min(self.options.numbers) < 1:
-            raise ValueError("--numbers: must be at least 1")
+@experiment.experiment(
+    "squares",
+    "squares of numbers",
+    time="a second",
+    quick={"numbers": (2,)},
+    unrelated=("minutes",),
+)
+def squares(
+    run: Run,
+    *,
+    numbers: Sequence[int] = (2, 3, 4),
+    minutes: float | None = None,
+    apart: bool = False,
+) -> dict:
+    """Return the squares and their sum.
 
-    def parts(self):
-        return [f"of {number}" for number in self.options.numbers]
-
-    def run(self, part):
-        if part in self.fails:
-            raise KeyboardInterrupt
-        self.calls.append(part)
-        return int(part.split()[1]) ** 2
-
-    def summarise(self, rows):
-        return {"sum": sum(rows.values()), "squares": dict(rows)}
-
-    def restore(self, data):
-        return data["squares"]
+    Args:
+        numbers: what is squared
+        apart: one after the other
+    """
+    if 13 in numbers:
+        raise ValueError("--numbers 13: must not be unlucky")
+    parts = {f"of {number}": partial(square, number) for number in numbers}
+    groups = [{part: parts[part]} for part in parts] if apart else [parts]
+    rows = {part: row for group in groups for part, row in run(group).items()}
+    return {"sum": sum(rows.values()), "squares": rows}
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """run(*arguments) -> the path of the recording; results/ is an empty folder."""
     monkeypatch.setattr(recordings, "FOLDER", tmp_path / "results")
-    Squares.calls, Squares.fails = [], set()
-    return lambda *arguments: execute(Squares, [*arguments, "--work", str(tmp_path / "work")])
+    CALLS.clear(), FAILS.clear()
+    kind = experiment.KNOWN["squares"]
+    return lambda *words: execute(kind, [*words, "--work", str(tmp_path / "work")])
+
+
+def interrupt(run, *words):
+    FAILS.add(4)
+    with pytest.raises(KeyboardInterrupt):
+        run(*words)
+    FAILS.clear()
 
 
 def stored(tmp_path):
-    return list((tmp_path / "work" / "squares").glob("*.jsonl"))
+    (file,) = (tmp_path / "work" / "squares").glob("*.jsonl")
+    return file
 
 
-def test_a_recording_has_the_rows_of_all_parts_and_a_stamp(run, tmp_path):
-    path = run()
+@pytest.mark.parametrize("words", [[], ["--apart"]])
+def test_a_recording_has_the_rows_of_all_parts_and_a_stamp(run, tmp_path, words):
+    path = run(*words)
     machine = stamps.slug(stamps.machine_name())
     assert path == tmp_path / "results" / "squares" / f"{machine}.json"
     recording = recordings.load("squares")
     assert recording.data == {"sum": 29, "squares": {"of 2": 4, "of 3": 9, "of 4": 16}}
-    assert recording.command.startswith("python -m benchmarks run squares --work")
+    assert recording.command.startswith("python -m benchmarks run squares")
+    assert recording.commit == stamps.commit()
     assert len(recording.process["load_average"]) == 1 + 3  # before, and after each part
-    assert Squares.calls == ["of 2", "of 3", "of 4"] and stored(tmp_path) == []
+    assert CALLS == [2, 3, 4]
 
 
 def test_an_interrupted_run_resumes(run, tmp_path):
-    Squares.fails = {"of 4"}
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    (file,) = stored(tmp_path)
-    whole = file.read_text()
-    file.write_text(whole[:-6])  # the interruption cut the last line short
-    Squares.fails = set()
+    interrupt(run)
+    whole = stored(tmp_path).read_text()
+    stored(tmp_path).write_text(whole[:-6])  # the interruption cut the last line short
     run("--minutes", "3")  # an option that does not change what is measured
-    assert Squares.calls == ["of 2", "of 3", "of 3", "of 4"]
-    assert recordings.load("squares").data["sum"] == 29
+    assert CALLS == [2, 3, 3, 4] and recordings.load("squares").data["sum"] == 29
+    run()
+    assert CALLS == [2, 3, 3, 4, 2, 3, 4], "a finished run is not resumed"
 
 
 def test_parts_of_a_run_with_other_options_are_kept(run, tmp_path, capsys):
-    Squares.fails = {"of 4"}
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    (file,) = stored(tmp_path)
-    before = file.read_text()
+    interrupt(run)
+    before = stored(tmp_path).read_text()
     with pytest.raises(SystemExit):
         run("--numbers", "5")
-    assert file.read_text() == before
+    assert stored(tmp_path).read_text() == before
     error = capsys.readouterr().err.splitlines()[-1]
     assert "2 finished parts" in error and "numbers" in error and "--fresh" in error
     run("--numbers", "5", "--fresh")
@@ -98,27 +110,29 @@ def test_parts_of_a_run_with_other_options_are_kept(run, tmp_path, capsys):
     assert kept.read_text() == before
 
 
-def test_one_part_is_measured_again_and_the_others_are_retained(run, tmp_path):
-    path = run()
-    data = json.loads(path.read_text())
-    data["squares"]["of 3"] = 100
-    path.write_text(json.dumps(data))
-    run("--only", "of 2")
+@pytest.mark.parametrize("words", [[], ["--apart"]])
+def test_one_part_is_measured_again_and_the_others_are_retained(run, tmp_path, words):
+    first = json.loads(run(*words).read_text())
+    run(*words, "--only", "of 3")
     recording = recordings.load("squares")
-    assert recording.data["squares"] == {"of 2": 4, "of 3": 100, "of 4": 16}
-    assert recording.command == data["command"]
+    assert CALLS == [2, 3, 4, 3] and recording.data["sum"] == 29
+    assert recording.command == first["command"]
     (newer,) = recording.data["measured_again"]
-    assert newer["parts"] == ["of 2"] and "--only" in newer["command"]
+    assert newer["parts"] == ["of 3"] and "--only" in newer["command"]
+    run(*words, "--only", "of 2", "of 4")
+    assert CALLS == [2, 3, 4, 3, 2, 4]
+    assert [each["parts"] for each in recordings.load("squares").data["measured_again"]] == [
+        ["of 3"],
+        ["of 2", "of 4"],
+    ]
 
 
-def test_parts_can_be_measured_one_by_one(run, tmp_path, capsys):
+def test_parts_can_be_measured_one_by_one(run, capsys):
     assert run("--only", "of 2") is None and run("--only", "of 3") is None
-    assert "of 4 were never measured" in capsys.readouterr().out
-    assert recordings.names() == []
+    assert "of 4 were never measured" in capsys.readouterr().out and recordings.names() == []
     run()
-    assert (
-        Squares.calls == ["of 2", "of 3", "of 4"] and recordings.load("squares").data["sum"] == 29
-    )
+    assert CALLS == [2, 3, 4] and recordings.load("squares").data["sum"] == 29
+    assert "measured_again" not in recordings.load("squares").data
 
 
 def test_a_replaced_recording_is_kept(run, tmp_path):
@@ -136,32 +150,20 @@ def test_a_quick_run_leaves_the_recordings_alone(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, named", [('{"what": "other"}', "date"), ('{"what": ', "Expecting value")]
-)
-def test_a_file_of_another_kind_is_not_touched(run, tmp_path, capsys, content, named):
-    path = tmp_path / "other.json"
-    stamps.save(path, stamps.stamp("another thing", "a command"), {"rows": [1]})
-    path.write_text(before := content or path.read_text())
-    with pytest.raises(SystemExit):
-        run("--only", "of 2", "--out", str(path))
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "is not a recording of squares" in error and named in error
-    assert path.read_text() == before and Squares.calls == []
-
-
-@pytest.mark.parametrize(
     "words, named",
     [
-        ("--numbers 0", "--numbers"),
-        ("--only nothing", "--only"),
-        ("--out .", "--out"),
+        ("--numbers 0", "--numbers 0: must be at least 1"),
+        ("--numbers 13", "--numbers 13: must not be unlucky"),
+        ("--minutes -1", "--minutes -1.0: must be at least 0"),
+        ("--only nothing", "--only 'nothing': must be among of 2, of 3, of 4"),
+        ("--out .", "--out .: must be a file"),
         ("--other", "--other"),
     ],
 )
 def test_wrong_options_are_named(run, words, named, capsys):
     with pytest.raises(SystemExit):
         run(*words.split())
-    assert named in capsys.readouterr().err.splitlines()[-1] and Squares.calls == []
+    assert named in capsys.readouterr().err.splitlines()[-1] and CALLS == []
 
 
 @pytest.mark.parametrize("words", ["run speedy", "lists", "run nothing-like-it"])
@@ -171,24 +173,31 @@ def test_an_unknown_name_gets_one_line(words):
     assert len(str(error.value).splitlines()) == 1 and words.split()[-1] in str(error.value)
 
 
-def test_every_experiment_has_a_name_and_a_quick_form(capsys):
-    for name in catalogue.EXPERIMENTS:
-        kind = catalogue.find(name)
-        assert kind.name == name and kind.what and kind.quick
-        experiment.parser_of(kind).parse_args([*kind.quick, "--quick"])
+def test_every_experiment_has_a_name_a_quick_form_and_options_with_a_use(capsys):
+    for name in experiment.MODULES:
+        kind = experiment.find(name)
+        assert kind.name == name and kind.what and {*kind.quick, *kind.least} <= {*kind.options}
+        options = experiment.parser_of(kind, quick=True).parse_args(["--quick"])
+        experiment.check(kind, {option: getattr(options, option) for option in kind.options})
     command.main(["list"])
     listed = capsys.readouterr().out
-    assert all(name in listed for name in catalogue.EXPERIMENTS)
+    assert all(name in listed for name in experiment.MODULES)
+
+
+def test_the_help_is_the_docstrings():
+    text = experiment.parser_of(experiment.KNOWN["squares"]).format_help()
+    assert "what is squared" in text and "--minutes" in text
 
 
 def test_the_status_names_recordings_and_unfinished_runs(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "WORK", tmp_path / "work")
-    monkeypatch.setitem(catalogue.EXPERIMENTS, "squares", "")
-    Squares.fails = {"of 4"}
-    with pytest.raises(KeyboardInterrupt):
-        run()
+    monkeypatch.setitem(experiment.MODULES, "squares", "")
+    interrupt(run)
     command.main(["status"])
-    assert "2 of 3" in capsys.readouterr().out
+    assert "2 parts" in capsys.readouterr().out
+    run()
+    command.main(["status"])
+    assert "parts" not in capsys.readouterr().out
 
 
 # The quick form of every experiment -----------------------------------------------------------------
@@ -200,11 +209,11 @@ NEEDS_MORE = {
     "engines": ".engines",
 }
 """Experiments that need more than the installed packages."""
-SAMPLE = ("next-words", "rounds")
+SAMPLE = ("next-words", "rounds", "draft-lengths", "scoreboard-counts", "scoreboard-clocks")
 
 
 def quick(name, tmp_path):
-    path = execute(catalogue.find(name), ["--quick", "--work", str(tmp_path)])
+    path = execute(name, ["--quick", "--work", str(tmp_path)])
     stamps.validate(name, json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -215,7 +224,7 @@ def test_a_quick_run(name, tmp_path):
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("name", sorted({*catalogue.EXPERIMENTS} - {*SAMPLE, *NEEDS_MORE}))
+@pytest.mark.parametrize("name", sorted({*experiment.MODULES} - {*SAMPLE, *NEEDS_MORE}))
 def test_every_quick_run(name, tmp_path):
     quick(name, tmp_path)
 
@@ -224,5 +233,4 @@ def test_every_quick_run(name, tmp_path):
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ("live-page", "live-smollm2", "page-sizes"))
 def test_a_quick_run_in_the_built_book(name, tmp_path, book):
-    arguments = ["--quick", "--work", str(tmp_path), "--book", str(book)]
-    assert execute(catalogue.find(name), arguments)
+    assert execute(name, ["--quick", "--work", str(tmp_path), "--book", str(book)])

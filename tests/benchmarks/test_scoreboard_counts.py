@@ -11,8 +11,7 @@ from models_zoo import native
 from benchmarks import methods, plain, scoreboard_clocks, scoreboard_counts
 from benchmarks.experiment import execute
 from benchmarks.methods import METHODS, custom, minutes_of_training
-from benchmarks.scoreboard_clocks import ScoreboardClocks
-from benchmarks.scoreboard_counts import ScoreboardCounts, extend, pack, size, split
+from benchmarks.scoreboard_counts import Rows, extend, pack, size, split
 from benchmarks.speed import Contender, Run
 from specdec_book import recordings
 from specdec_book.recordings import Recording
@@ -22,6 +21,7 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 from specdec_lite.texts.benchmark_prompts import BenchmarkPrompt
 
+COUNTS, CLOCKS = "scoreboard-counts", "scoreboard-clocks"
 TARGET = native(dtype=torch.float32)
 
 
@@ -57,9 +57,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 def count(tiny, name="counts", *more):
-    path = execute(
-        ScoreboardCounts, [*"--kinds code json --new-tokens 9".split(), *more, *tiny(name)]
-    )
+    path = execute(COUNTS, [*"--kinds code json --new-tokens 9".split(), *more, *tiny(name)])
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -94,9 +92,9 @@ def test_the_command_that_makes_all_of_a_recording_is_stated(tiny):
 
 def test_one_row_is_counted_again(tiny, monkeypatch):
     first = count(tiny, "counts", "--prompts", "4")
-    decode, decoded = scoreboard_counts.Decoder.decode, set()
-    spy = lambda self, name: decoded.add(name) or decode(self, name)
-    monkeypatch.setattr(scoreboard_counts.Decoder, "decode", spy)
+    decode, decoded = Rows.decode, set()
+    spy = lambda self, name, *block: decoded.add(name) or decode(self, name, *block)
+    monkeypatch.setattr(Rows, "decode", spy)
     again = count(tiny, "counts", "--prompts", "4", "--again", "draft model")
     assert decoded == {"plain", "draft model"}, "plain decoding tells whether texts are equal"
     assert (again["cells"], again["about"]) == (first["cells"], first["about"])
@@ -128,15 +126,11 @@ def test_counts_are_those_of_single_runs(tiny):
 
 def test_a_longer_run_extends_the_recording(tiny, monkeypatch):
     short = count(tiny, "counts", "--prompts", "4")
-    decoded = []
-    real = scoreboard_counts.Decoder.decode
-    monkeypatch.setattr(
-        scoreboard_counts.Decoder,
-        "decode",
-        lambda self, name: decoded.append(min(self.seeds)) or real(self, name),
-    )
+    decode, decoded = Rows.decode, set()
+    spy = lambda self, *block: decoded.add(block[-1]) or decode(self, *block)
+    monkeypatch.setattr(Rows, "decode", spy)
     long = count(tiny, "counts", "--prompts", "8")
-    assert set(decoded) == {4} and size(cell(long)["draft model"]) == 8
+    assert decoded == {4} and size(cell(long)["draft model"]) == 8
     for name, counts in cell(short).items():
         assert split(cell(long)[name]["tokens"])[:4] == split(counts["tokens"])
     whole = count(tiny, "whole", "--prompts", "8")
@@ -147,7 +141,7 @@ def test_shares_are_joined(tiny, tmp_path):
     work = ["--work", str(tmp_path / "w")]
     words = "--kinds code json --new-tokens 9 --prompts 8".split()
     for share in ("1/2", "2/2"):
-        execute(ScoreboardCounts, [*words, *work, "--share", share])
+        execute(COUNTS, [*words, *work, "--share", share])
     joined = count(tiny, "joined", "--prompts", "8")
     shares = sorted((tmp_path / "w").glob("share-*/scoreboard-counts/counts.json"))
     assert len(shares) == 2
@@ -171,7 +165,7 @@ def test_packed_counts_of_other_widths_are_joined():
 def test_costs_of_every_row_become_speeds(tiny):
     counts = count(tiny, "counts", "--prompts", "4")
     words = "--turns 2 --rounds 2 --check-share 0.5 --check-tokens 6".split()
-    path = execute(ScoreboardClocks, [*words, *tiny("clocks")])
+    path = execute(CLOCKS, [*words, *tiny("clocks")])
     clocks = json.loads(path.read_text(encoding="utf-8"))
     assert set(clocks["rounds"]["float32"]["1"]) == {"plain", *SMALL}
     assert set(clocks["rounds"]["float32"]["0"]) == {"plain", "draft model", "prompt lookup"}
@@ -199,8 +193,8 @@ def test_a_row_from_outside_the_library(tiny, tmp_path, monkeypatch):
     assert cell(added)[name] == cell(added)["prompt lookup"] == cell(data)["prompt lookup"]
     assert added["about"][name]["source"] == "custom"
     words = "--turns 2 --rounds 1 --check-share 0".split()
-    execute(ScoreboardClocks, [*words, *tiny("clocks")])
-    path = execute(ScoreboardClocks, [*words, "--method", name, *tiny("clocks")])
+    execute(CLOCKS, [*words, *tiny("clocks")])
+    path = execute(CLOCKS, [*words, "--method", name, *tiny("clocks")])
     clocks = json.loads(path.read_text(encoding="utf-8"))
     assert {name, "draft model"} <= set(clocks["rounds"]["bfloat16"]["0"])
     assert clocks["added"][0]["rows"] == [name]
@@ -215,14 +209,14 @@ def test_a_row_from_outside_the_library(tiny, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "kind, words, message",
     [
-        (ScoreboardCounts, "--prompts 3", "must be a multiple of 4"),
-        (ScoreboardCounts, "--new-tokens 1", "must be at least 2"),
-        (ScoreboardCounts, "--temperatures -1", "must be ≥ 0"),
-        (ScoreboardCounts, "--share 3/2", "must be K/N"),
-        (ScoreboardCounts, "--rows nothing", "must be among draft model"),
-        (ScoreboardClocks, "--turns 1", "--turns: must be at least 2"),
-        (ScoreboardClocks, "--check-share 2", "must be in [0, 1]"),
-        (ScoreboardClocks, "--rows nothing", "must be among draft model"),
+        (COUNTS, "--prompts 3", "must be a multiple of 4"),
+        (COUNTS, "--new-tokens 1", "must be at least 2"),
+        (COUNTS, "--temperatures -1", "must be at least 0"),
+        (COUNTS, "--share 3/2", "must be K/N"),
+        (COUNTS, "--rows nothing", "must be among draft model"),
+        (CLOCKS, "--turns 1", "--turns 1: must be at least 2"),
+        (CLOCKS, "--check-share 2", "must be in [0, 1]"),
+        (CLOCKS, "--rows nothing", "must be among draft model"),
     ],
 )
 def test_wrong_options_are_rejected(kind, words, message, tiny, capsys):

@@ -10,9 +10,8 @@ import subprocess
 import nbformat
 import pytest
 
-from benchmarks import catalogue, index
-from benchmarks.catalogue import EXPERIMENTS
-from benchmarks.experiment import parser_of
+from benchmarks import index
+from benchmarks.experiment import MODULES, find, parser_of
 from specdec_book import recordings
 
 UNSHOWN = {"head-bits-smollm2", "page-sizes", "parallel-heads-smollm2"}
@@ -35,9 +34,9 @@ def test_the_index_is_up_to_date():
 def runs_today(command: str) -> bool:
     """Return whether the module of a command exists, and reads its options."""
     _, *words = shlex.split(command)
-    if words[:3] == ["-m", "benchmarks", "run"] and words[3] in EXPERIMENTS:
+    if words[:3] == ["-m", "benchmarks", "run"] and words[3] in MODULES:
         with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
-            return bool(parser_of(catalogue.find(words[3])).parse_args(words[4:]))
+            return bool(parser_of(find(words[3])).parse_args(words[4:]))
     return words[0] != "-m" and (index.ROOT / words[0]).is_file() or words[1].startswith("specdec")
 
 
