@@ -66,7 +66,7 @@ $(VENV)/.installed: requirements.txt $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 		{ site/install_debian.sh python3-venv && $(PYTHON) -m venv --clear $(VENV); } || $(AGAIN)
-	@echo "installing what requirements.txt names (some minutes the first time)"
+	@echo "downloading and installing what requirements.txt names: PyTorch, transformers, Jupyter (some minutes the first time)"
 	@test -z "$(LOCK)" || $(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement $(LOCK) || $(AGAIN)
 	@$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt || $(AGAIN)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . || $(AGAIN)

@@ -122,3 +122,50 @@ def test_the_tracked_files_are_small():
     files = [ROOT / name for name in names.split("\0") if name]
     sizes = {file: file.lstat().st_size for file in files if file.exists()}
     assert len(sizes) > 500 and sum(sizes.values()) <= MOST_BYTES, f"{sum(sizes.values()):,} bytes"
+
+
+CODE = (".py", ".js", ".mjs", ".ts", ".c")
+BUDGETS = {}
+"""Lines of code that each room may have. A number may only fall; what raises one lowers another."""
+SLACK = 30
+"""Lines that a room may be below its number before the number has to follow."""
+
+
+def room(name: str) -> str:
+    """Return the room of a tracked file: the first two folders, or the package alone."""
+    return "/".join(Path(name).parts[:-1][:2])
+
+
+def lines_of_rooms() -> dict[str, int]:
+    """Return the lines of code of each room, counted over the tracked files."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True, text=True
+    ).stdout.split("\0")
+    counts: dict[str, int] = {}
+    for name in listed:
+        if name.endswith(CODE) and (ROOT / name).exists():
+            lines = (ROOT / name).read_text("utf-8").count("\n")
+            counts[room(name)] = counts.get(room(name), 0) + lines
+    return dict(sorted(counts.items()))
+
+
+def test_each_room_keeps_its_budget():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    counts = lines_of_rooms()
+    wrong = {
+        name: f"{lines} lines, {BUDGETS.get(name, 0)} allowed"
+        for name, lines in counts.items()
+        if not 0 <= BUDGETS.get(name, 0) - lines <= SLACK
+    }
+    assert not wrong and {*counts} == {*BUDGETS}, wrong
+
+
+def test_the_sum_of_the_budgets_only_falls():
+    """Compared with the commit before, whose numbers are read from its source."""
+    command = ["git", "-C", str(ROOT), "show", "HEAD~1:tests/test_structure.py"]
+    before = subprocess.run(command, capture_output=True, text=True)
+    known = re.search(r"^BUDGETS = (\{.*?^\})", before.stdout, flags=re.M | re.S)
+    if not known:
+        pytest.skip("no commit before this one, or it has no budgets")
+    assert sum(BUDGETS.values()) <= sum(ast.literal_eval(known[1]).values())

@@ -96,8 +96,7 @@ def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute, subgro
     assert ways["threads"]["logits"] == ways["one"]["logits"], "the sums differ"
 
 
-@pytest.mark.browser
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_smollm2_by_threads_and_by_webgpu_is_the_librarys(folder, compute):
     """Logits of the shipped weights, and greedy text with the trained head."""
     live_smollm2.write(folder / "smollm2")
