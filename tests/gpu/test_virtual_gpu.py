@@ -77,12 +77,18 @@ def test_every_method_has_a_ceiling(recorded):
 
 
 @pytest.mark.slow
-@cases(SERVING)
+@cases(SERVING, CAPABILITIES[:1])
 def test_batches_diagnosis_and_wrapped_models(recorded, capability, check):
     assert recorded("serving", capability)[check]["error"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
+@cases(SERVING, CAPABILITIES[1:])
+def test_batches_diagnosis_and_wrapped_models_in_float16(recorded, capability, check):
+    assert recorded("serving", capability)[check]["error"] is None
+
+
+@pytest.mark.weekly
 @cases(TRAINING)
 def test_training_commands(recorded, capability, check):
     assert recorded("training", capability)[check]["error"] is None
