@@ -88,7 +88,7 @@ def check_success(fn: Callable[[float, list[float], list[float]], float]) -> Out
                 " prefix was accepted: divide by the probability of that.",
             ),
             Mistake(
-                lambda w, p, q: rest(1.0, p, q) / (rest(1.0, p, q) + 1 - w),
+                lambda w, p, q: rest(1.0, p, q) / max(1e-9, rest(1.0, p, q) + 1 - w),
                 "the target's row is multiplied by the weight: w·p − q.",
             ),
             Mistake(

@@ -47,6 +47,10 @@ def check_optimal_gamma(fn: Callable[[float, float], int]) -> Outcome:
         [
             Mistake(at_least_one, "where α ≤ c no draft length pays: answer 0, draft nothing."),
             Mistake(
+                lambda alpha, c: min(20, right(alpha, c)),
+                "search further: at α = 0.95 and c = 0.01 the best γ is 40.",
+            ),
+            Mistake(
                 lambda alpha, c: at_least_one(alpha, c) - 1,
                 "off by one: is your list of γ counted from 0 or from 1?",
             ),
