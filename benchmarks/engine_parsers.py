@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
-from .engine_options import COMMANDS, PATH, ROOT
+from .engine_options import ENGINES, PATH
 
 OURS = {"torch", "transformers", "numpy", "IPython"}
 """Packages that are installed here and are never replaced."""
@@ -39,15 +39,7 @@ DRIVERS = {"libtpu", "amdsmi", "pynvml"}
 
 WRONG = {
     "vllm": ["vllm", "serve", "model", "--speculative-config", '{"method": "medusa"}'],
-    "sglang": [
-        "python",
-        "-m",
-        "sglang.launch_server",
-        "--model-path",
-        "m",
-        "--speculative-steps",
-        "1",
-    ],
+    "sglang": "python -m sglang.launch_server --model-path m --speculative-steps 1".split(),
 }
 """A line of each engine that its parser must refuse, or the stubs accept everything."""
 
@@ -108,13 +100,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def lines(engine: str) -> list[list[str]]:
-    """Return the words of every command of an engine on the page."""
-    page = (ROOT / "book" / "serve.md").read_text("utf-8")
-    bodies = re.findall(r"```bash\n(.*?)```", page, re.S)
-    return [shlex.split(body.replace("\\\n", "")) for body in bodies if COMMANDS[engine] in body]
-
-
 def vllm_parser() -> Callable[[list[str]], None]:
     """Return a function that parses a line of vLLM, and checks its speculative configuration."""
     os.environ["VLLM_TARGET_DEVICE"] = "cpu"
@@ -169,7 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     if is_accepted(parse, WRONG[options.engine]):
         raise RuntimeError(f"{options.engine} accepts a wrong line: {WRONG[options.engine]}")
     accepted = []
-    for words in lines(options.engine):
+    for words in ENGINES[options.engine].lines():
         parse(words)
         accepted.append(shlex.join(words))
     lists = json.loads(PATH.read_text("utf-8"))

@@ -183,7 +183,8 @@ class Run:
         """Measure those of these parts that are not finished; return the results of all."""
         left = [part for part in parts if part not in self.store.rows]
         self.seen += parts
-        with tqdm([p for p in left if not self.only or p in self.only], unit="part") as bar:
+        todo = [part for part in left if not self.only or part in self.only]
+        with tqdm(todo, unit="part", disable=not todo) as bar:
             for part in bar:
                 bar.set_description(part[:40])
                 self.store.add(part, parts[part]())

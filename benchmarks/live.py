@@ -140,6 +140,7 @@ def live_page(
     page = browser.new_page(bypass_csp=True)
     page.goto(f"{address}book/live.html")
     page.wait_for_selector(".sdl-live")
+    page.locator(".sdl-live-settings > summary").click()
     texts = {
         domain: [prompt["text"] for prompt in given[:: max(1, len(given) // prompts)][:prompts]]
         for domain, given in evaluation_prompts().items()

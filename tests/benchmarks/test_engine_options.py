@@ -99,18 +99,14 @@ def test_methods_that_are_gone_are_no_longer_offered():
 # The command lines of the page -------------------------------------------------------------------
 
 
-def commands(words: str) -> list[list[str]]:
-    """Return the arguments of every command of the page that contains these words."""
-    bodies = re.findall(r"```bash\n(.*?)```", SERVE, re.S)
-    return [shlex.split(body.replace("\\\n", "")) for body in bodies if words in body]
+COMMANDS = [key for key, engine in made.ENGINES.items() if engine.command]
 
 
-@pytest.mark.parametrize("engine", made.COMMANDS)
+@pytest.mark.parametrize("engine", COMMANDS)
 def test_every_flag_of_a_line_is_listed(engine):
-    lines = commands(made.COMMANDS[engine])
+    lines = made.ENGINES[engine].lines()
     known = {*ENGINES[engine]["options"], *ENGINES[engine]["other"]}
-    flags = {word for line in lines for word in line if re.match(r"--?[A-Za-z]", word)}
-    assert len(lines) >= 3 and flags - known <= {"-m"}  # Python's own
+    assert len(lines) >= 3 and made.ENGINES[engine].flags() - known <= {"-m"}  # Python's own
 
 
 def fault(config: dict) -> str:
@@ -130,7 +126,8 @@ def fault(config: dict) -> str:
 
 def test_every_configuration_of_vllm_is_listed():
     configs = [
-        json.loads(line[line.index("--speculative-config") + 1]) for line in commands("vllm")
+        json.loads(line[line.index("--speculative-config") + 1])
+        for line in made.ENGINES["vllm"].lines()
     ]
     assert len(configs) >= 6 and [fault(config) for config in configs] == [""] * len(configs)
     assert not any(
@@ -144,17 +141,17 @@ def test_every_configuration_of_vllm_is_listed():
 
 def test_every_algorithm_and_type_is_listed():
     algorithms = [
-        line[line.index("--speculative-algorithm") + 1] for line in commands("sglang.launch_server")
+        line[line.index("--speculative-algorithm") + 1] for line in made.ENGINES["sglang"].lines()
     ]
     types = [
         name
-        for line in commands("llama-server")
+        for line in made.ENGINES["llama.cpp"].lines()
         for name in line[line.index("--spec-type") + 1].split(",")
     ]
     assert set(algorithms) <= set(ENGINES["sglang"]["methods"]) and len(set(algorithms)) >= 3
     assert set(types) <= set(ENGINES["llama.cpp"]["methods"]) and len(set(types)) >= 3
     removed = set(ENGINES["llama.cpp"]["removed"])
-    assert removed and not any(removed & set(line) for line in commands("llama-server"))
+    assert removed and not any(removed & set(line) for line in made.ENGINES["llama.cpp"].lines())
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -165,7 +162,7 @@ def test_a_line_is_marked_as_parsed_if_the_parser_accepted_it(engine):
     marked = [
         (before, shlex.join(shlex.split(body.replace("\\\n", ""))))
         for before, body in blocks
-        if made.COMMANDS[engine] in body
+        if made.ENGINES[engine].command in body
     ]
     assert len(marked) == len(parsed["lines"]) >= 4
     for before, line in marked:
