@@ -30,7 +30,6 @@ PICTURE_LATER = {
     "08_model_free",
     "09_self_drafts",
     "10_medusa",
-    "10b_recycling",
     "11_token_trees",
     "12_training",
     "12b_one_pass",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from specdec_book.viz.sketch import framed, style
 from specdec_lite.drafters.copying.prompt_lookup import PromptLookupDrafter, PromptLookupSession
 from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Context
@@ -65,7 +66,7 @@ class Arcs:
     def _repr_html_(self) -> str:
         points = self.points()
         text = "".join(
-            f'<text x="{x:.1f}" y="{y:.1f}" textLength="{WIDTH * len(line):.1f}" fill="'
+            f'<text x="{x:.1f}" y="{y:.1f}" textLength="{WIDTH * len(line):.1f}" style="fill: '
             f'{MUTED if i < self.start else INK}">{escape(line)}</text>'
             for i, (word, (x, y)) in enumerate(zip(self.words, points))
             if (line := word.replace("\n", "").replace(" ", "\u00a0")).strip("\u00a0")
@@ -80,12 +81,19 @@ class Arcs:
         lines = "".join(self._line(points, *row) for row in self.rounds)
         width = 2 * (MARGIN + WIDTH * COLUMNS) + GAP + MARGIN
         height = max(y for _, y in points) + MARGIN
-        return (
+        svg = (
             f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(repr(self))}"'
             ' style="color-scheme: inherit; width: 100%; max-width: 40rem; height: auto; display:'
             ' block; margin: 0 auto" font-family="ui-monospace, Menlo, Consolas, monospace"'
             f' font-size="13" xml:space="preserve">{lines}{under}{text}</svg>'
         )
+        accepted_tokens, new = sum(row[3] for row in self.rounds), len(self.words) - self.start
+        caption = (
+            f"Lookup copies {accepted_tokens} of the {new} tokens of this answer. Left: the request. Right:"
+            " the answer. Underlined: copied and accepted. A line leads"
+            " from a copy to its source; dashed: no token of it was accepted."
+        )
+        return f"{style()}{framed('sdl sdl-sketch', svg, caption)}"
 
     def _line(self, points, position: int, source: int, drafted: int, accepted: int) -> str:
         """Return the curve of one copy.

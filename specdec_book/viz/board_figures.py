@@ -92,10 +92,11 @@ def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
             )
     caption = (
         f"Measured on {TARGETS.get(model, model)}, {board.size} prompts of each of six kinds; threads:"
-        f" {board.costs.data['threads']}; 95 % intervals over prompts and turns"
+        f" {board.costs.data['threads']}; 95 % intervals over prompts and turns; plain decoding was"
+        " timed anew at each temperature, so compare rows of one temperature"
     )
     rows = [(*row, *[""] * (len(heads) - len(row))) for row in rows]
-    fold = "Measured here: speed on the scoreboard"
+    fold = "Measured: speed on the scoreboard"
     return table(heads, rows, caption, fold, source=board.source())
 
 

@@ -133,7 +133,7 @@ def self_draft_speed() -> go.Figure:
     fig.update_xaxes(title="speedup × plain decoding", row=len(targets))
     methods = " and ".join(sorted(paying))
     title = (
-        f"Here plain decoding loses clearly to {methods}"
+        f"Of these drafts only {methods} clearly beat plain decoding"
         if methods
         else "Here no draft gains clearly"
     )

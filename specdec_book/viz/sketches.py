@@ -330,8 +330,8 @@ def account(ratios: Sequence[float]) -> Sketch:
         f"The ratios p/q are {', '.join(f'{r:g}' for r in ratios)}. The probability that all tokens"
         f" so far are accepted is {', '.join(f'{x:g}' for x in single[1:])} token by token, and"
         f" {', '.join(f'{x:g}' for x in block[1:])} as a block.",
-        "Token by token, a ratio above 1 gains nothing. Block verification lets it make up for an"
-        " earlier ratio below 1.",
+        "As a block, a ratio above 1 makes up for an earlier ratio below 1. Token by token it gains"
+        " nothing.",
     )
     for y, name, probabilities in ((8, "token by token", single), (84, "as a block", block)):
         drawing.words(4, y + 8, name, "start", bold=True)
