@@ -10,8 +10,22 @@ out = generate(pair.target, pair.tokenizer.encode("def main():"), ModelDrafter(p
 """
 
 import os
+import warnings
 
 from specdec_lite import _lazy
+
+# Linux lists what a processor can do; other systems and processors have no such line.
+try:
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as _lines:
+        _flags = next((line for line in _lines if line.startswith("flags")), "avx2")
+except OSError:
+    _flags = "avx2"
+if "avx2" not in _flags.split():
+    warnings.warn(
+        "this processor has no AVX2, which PyTorch's own builds need: `import torch` will probably"
+        " stop with 'Illegal instruction'; use another machine, or build PyTorch for this one",
+        stacklevel=2,
+    )
 
 # An idle thread of torch spins at a barrier and takes the time that its partner needs if another
 # program holds a core: decoding is then 10 to 25 times slower (`python -m benchmarks run

@@ -43,6 +43,21 @@ def test_importing_the_library_bounds_the_spin_and_leaves_the_threads():
     assert settings_after_import(OMP_NUM_THREADS="3") == {"OMP_NUM_THREADS": "3"} | SPIN
 
 
+@pytest.mark.parametrize("flags", ["sse4_2 avx", "avx avx2"])
+def test_a_processor_on_which_torch_stops_is_named_before(flags):
+    """Torch's builds for x86 need AVX2: without it, `import torch` is an illegal instruction."""
+    code = f"""
+import builtins, io
+real = builtins.open
+line = "processor: 0\\nflags : fpu {flags}\\n"
+builtins.open = lambda path, *a, **k: io.StringIO(line) if "cpuinfo" in str(path) else real(path, *a, **k)
+import specdec_lite, sys
+assert "torch" not in sys.modules
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0 and ("no AVX2" in run.stderr) == ("avx2" not in flags), run.stderr
+
+
 @pytest.mark.parametrize("name", stamps.OPENMP[1:])
 def test_a_user_who_sets_how_threads_wait_wins(name):
     assert settings_after_import(**{name: "active"}) == {name: "active"}
