@@ -30,12 +30,12 @@ export GOMP_SPINCOUNT := 5000
 export KMP_BLOCKTIME := 1
 endif
 # The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
-book page serve zip check test test-long test-pages mutate: export OMP_NUM_THREADS ?= 1
+book page serve zip check test test-long test-pages test-processors mutate: export OMP_NUM_THREADS ?= 1
 
 # The one file whose name begins with NAME.
 PAGE = $(basename $(firstword $(wildcard notebooks/$(NAME)*.ipynb book/$(NAME)*.md)))
 
-.PHONY: help format lint check book page test test-long test-pages test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
+.PHONY: help format lint check book page test test-long test-pages test-processors test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make page NAME=05  build one page alone from its source, in ten seconds; links to other pages lead nowhere"
@@ -45,6 +45,7 @@ help:
 	@echo "make test   make lint, and test the library and the sources of the pages"
 	@echo "make test-pages  build the book strictly, every chapter executed, and test its pages and interactives in a browser"
 	@echo "make test-long  test what takes long: every drafter on every model and rule"
+	@echo "make test-processors  test products of few bits as other processors compute them, in two minutes"
 	@echo "make test-all  make test, test-long and test-pages"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
@@ -119,6 +120,14 @@ test: lint $(SETUP) $(VENV)/.compiled
 
 test-long: $(SETUP) $(VENV)/.compiled
 	$(PYTEST) -m "$(LONG)"
+
+# The numeric tests on imitated processors: with AVX2 alone, with less, without a compiler. The weekly workflow runs all of them.
+NUMERIC ?= $(QUICK)
+AS = $(NICE) $(BIN)/python -m pytest -q -m "numeric and $(NUMERIC)" tests/engine tests/test_precision.py
+test-processors: $(SETUP)
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 SPECDEC_COMPILE=x86-64-v3 $(AS)
+	ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default SPECDEC_COMPILE=x86-64-v2 $(AS)
+	SPECDEC_COMPILE=0 $(AS)
 
 # With this variable a missing book is a failure; without it, tests that need the book are skipped.
 test-pages: export SPECDEC_REQUIRE_BOOK := 1

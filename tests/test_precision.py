@@ -17,6 +17,8 @@ from models_zoo import FAMILIES, PROMPT, VOCABULARY, build, native, perturbed
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
 
+pytestmark = pytest.mark.numeric
+
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,

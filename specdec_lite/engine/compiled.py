@@ -22,7 +22,7 @@ COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 300
 """Time after which a compiler is given up."""
 OFF = "SPECDEC_COMPILE"
-"""Environment variable; "0" means that nothing is compiled."""
+"""Environment variable: "0" compiles nothing, a name such as "x86-64-v3" for that processor."""
 
 
 def cache_folder() -> Path:
@@ -53,7 +53,7 @@ def processor() -> str:
     return " ".join([platform.machine(), platform.processor(), *features[:1]])
 
 
-def library(source: Path, flags: tuple[str, ...] = ("-march=native",)) -> ctypes.CDLL | None:
+def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:
     """Return a C file as a library, compiled now if it has not been.
 
     Returns None if the environment forbids it, if there is no compiler or, with a warning, if the
@@ -62,6 +62,8 @@ def library(source: Path, flags: tuple[str, ...] = ("-march=native",)) -> ctypes
     command = compiler()
     if os.environ.get(OFF) == "0" or not command:
         return None
+    kind = os.environ.get(OFF, "")
+    flags = flags or (f"-march={kind if '-' in kind else 'native'}",)
     about = os.stat(command[0])
     version = (*command, about.st_size, about.st_mtime_ns, *FLAGS, *flags, processor())
     digest = sha256(source.read_bytes() + repr(version).encode()).hexdigest()[:16]

@@ -9,6 +9,8 @@ from specdec_lite.engine import models, ragged
 from specdec_lite.engine.models import steady_attention
 from specdec_lite.tree import TokenTree
 
+pytestmark = pytest.mark.numeric
+
 CUDA = torch.backends.cuda
 GPU = torch.device("cuda")
 

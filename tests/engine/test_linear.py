@@ -34,9 +34,10 @@ PACKED = {
     if worth_packing(torch.empty(BIG, 512, dtype=dtype))
 }
 """Formats that are packed on this processor, and their rounding."""
-pytestmark = pytest.mark.skipif(
-    torch.float32 not in PACKED, reason="needs an x86 processor and oneDNN"
-)
+pytestmark = [
+    pytest.mark.numeric,
+    pytest.mark.skipif(torch.float32 not in PACKED, reason="needs an x86 processor and oneDNN"),
+]
 
 
 def layer(dtype=torch.float32, bias=False, rows=BIG) -> nn.Linear:
