@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 from IPython.display import HTML, Markdown
 
 from specdec_book.viz.numbers import spaced_percent
+from specdec_book.viz.sketch import style
 from specdec_book.viz.source import source_note
 from specdec_book.viz.theme import PALETTE
 
@@ -111,6 +112,31 @@ def acceptance_text(tokens: Sequence[str], rates: Sequence[float]) -> HTML:
     labels = [round(100 * rate) for rate in rates]
     key = "Bar and number: probability in percent that a draft is accepted at this token."
     return _text_with_bars(tokens, rates, labels, alt, key, PALETTE["accepted"])
+
+
+def authors_text(pieces: Iterable[tuple[str, str]], kinds: dict[str, str], title: str) -> HTML:
+    """Show a text whose pieces have the color and the line of their authors.
+
+    Args:
+        pieces: For each round its text and its author.
+        kinds: Author → name of a color of the interactives.
+        title: The finding.
+    """
+    dashes = dict(zip(kinds, ("solid", "double", "dotted")))
+    look = lambda author: (
+        f"border-bottom: 3px {dashes[author]} var(--sdl-{kinds[author]}); margin-right: 3px;"
+        f" background: color-mix(in srgb, var(--sdl-{kinds[author]}) 18%, transparent)"
+    )
+    mark = lambda words, author: f'<span style="{look(author)}">{escape(words)}</span>'
+    words = "".join(mark(words, author) for words, author in pieces)
+    key = " · ".join(mark(f"drafted by {author}", author) for author in kinds)
+    return HTML(
+        f'{style()}<figure class="sdl sdl-sketch" style="max-width: none">'
+        f"<p><strong>{escape(title)}</strong></p>"
+        '<div style="white-space: pre-wrap; line-height: 1.7; font: 0.85rem/1.7 ui-monospace,'
+        f' Menlo, Consolas, monospace">{words}</div><figcaption>{key} · one piece per round'
+        "</figcaption></figure>"
+    )
 
 
 def _text_with_bars(

@@ -232,7 +232,9 @@ LOOPS |= {
     "Saguaro": Loop(  # its drafts are those of ordinary speculation, only earlier
         "15b_hide_drafting",
         "saguaro",
-        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 4, 3),
+        lambda loop, ids, count: (
+            r[:2] for r in loop(pair().target, pair().draft, ids, count, 4, 3)
+        ),
         lambda: d.ModelDrafter(pair().draft, 4),
     ),
     "cascade": Loop(
@@ -467,11 +469,12 @@ def test_a_method_written_from_its_page_drafts_like_the_library(
 
 
 @sizes(2)
-def test_pearl_written_from_its_page_decodes_in_the_time_of_its_schedule(
-    which: slice, count: int, tmp_path: Path
+@pytest.mark.parametrize("name", ["pearl", "amusd"])
+def test_an_overlap_written_from_its_page_decodes_in_the_time_of_its_schedule(
+    name: str, which: slice, count: int, tmp_path: Path
 ):
     """It drafts other blocks than any drafter of one device; its rounds are those of the clock."""
-    function = load("15b_hide_drafting", "pearl", tmp_path)
+    function = load("15b_hide_drafting", name, tmp_path)
     for ids in encoded(which):
         plain = generate(pair().target, ids, None, count, stop_token_ids=()).tokens
         rounds = list(function(pair().target, pair().draft, ids, count, 4))
@@ -479,7 +482,9 @@ def test_pearl_written_from_its_page_decodes_in_the_time_of_its_schedule(
         text = [*ids, *plain.tolist()]
         logits = pair().draft.score(text, pair().draft.new_cache()).logits[0, len(ids) - 1 : -1]
         ranks = (logits > logits.gather(-1, plain[:, None])).sum(-1).tolist()
-        assert len(rounds) == clock.pearl(clock.Record(ranks, 0.2, lambda k: 1.0), 4).rounds
+        record = clock.Record(ranks, 0.25, lambda k: 1.0)
+        schedule = clock.pearl(record, 4) if name == "pearl" else clock.amusd(record)
+        assert len(rounds) == schedule.rounds
 
 
 BATCHED = {

@@ -17,7 +17,6 @@ REUSE_LATER = {
     "08_model_free",
     "10_medusa",
     "13_eagle",
-    "15c_several_drafters",
     "16_gpu_timing",
     "16b_batches",
 }
@@ -26,8 +25,6 @@ SILENT_LATER = {
     "11_token_trees",
     "12_training",
     "14_lookahead",
-    "15_when_to_stop",
-    "15c_several_drafters",
     "16b_batches",
     "17b_verify_what_survives",
     "20_claims",

@@ -61,7 +61,7 @@ const formulas = {
 // One bar per position: the draft's probability of its first token there. Below: the extent of each round's draft.
 // Returns a function that shows rounds; it does not rebuild the bars.
 function newStrip(svg, words, places) {
-  const [left, top, height] = [4, 6, 74];
+  const [left, top, height] = [16, 6, 54];
   const foot = top + height;
   const bars = places.map(({ q, right }, place) => {
     const confidence = q[0] ?? 0;
@@ -78,7 +78,8 @@ function newStrip(svg, words, places) {
   const wasted = make("path", { stroke: "var(--sdl-rejected)", ...dashes });
   const dots = { "stroke-width": 5, "stroke-linecap": "round" };
   const own = make("path", { stroke: "var(--sdl-recovered)", ...dots });
-  svg.append(axis, ...bars, used, wasted, own);
+  const ticks = [1, 0].map((q) => make("text", { x: 0, y: foot - height * q + 4 }, String(q)));
+  svg.append(axis, ...ticks, ...bars, used, wasted, own);
   let drawn = 0;
   return (rounds) => {
     const width = Math.max(280, widthOf(svg) || 640);
@@ -92,7 +93,7 @@ function newStrip(svg, words, places) {
       });
     }
     drawn = width;
-    const row = (i) => foot + 10 + 8 * (i % 3);
+    const row = (i) => foot + 8 + 7 * (i % 3);
     const line = (from, to, i) =>
       from < to ? `M${x(from) + 1} ${row(i)}H${Math.min(width, x(to)) - 1}` : "";
     const show = (path, part) => path.setAttribute("d", rounds.map(part).join(""));
@@ -192,11 +193,11 @@ function render({ model, el }) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
   const strip = chart(
     "The draft's confidence at each position, and the draft of each round",
-    "Bars: filled if the target accepts the token, hollow if it rejects it. Lines: accepted drafts (solid), wasted drafts (dashed). Dots: the target's tokens.",
+    "Bars: accepted (filled) or rejected (hollow). Lines: accepted and wasted (dashed) drafts. Dots: the target's tokens.",
     "",
-    { height: 108 },
+    { height: 84 },
   );
-  const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 124 });
+  const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 110 });
   const showStrip = newStrip(strip.svg, words, places);
   const showText = newText(text, words);
   const colors = ["plain", "you", "one", "ink"].map((name) => `var(--sdl-${name})`);
@@ -246,10 +247,14 @@ function render({ model, el }) {
   };
   const layout = ({ task, spoken, tiles }) => [
     task,
-    controlRow(field(`${id}-policy`, "Policy", pick), ...fields),
-    speeds.node,
-    phoneFold("The draft's confidence at each position", {}, () => draw(), strip.node),
-    text,
+    make(
+      "div",
+      { class: "sdl-stop-top" },
+      controlRow(field(`${id}-policy`, "Policy", pick), ...fields),
+      speeds.node,
+    ),
+    strip.node,
+    phoneFold("The text, and the drafts wasted before each token", {}, () => draw(), text),
     spoken,
     foldOf("Counts", ...tiles),
   ];
