@@ -139,7 +139,7 @@ class Run:
         name: Name of the experiment.
         path: File of the recording.
         work: Folder of the unfinished runs.
-        quick: Whether it is the quick form.
+        quick: Whether `--quick` was given.
         named: Whether the file was named on the command line.
         device: PyTorch's name of the device whose name the stamp gives.
         versions: The versions for the stamp; None for those of Python and the libraries.

@@ -1,6 +1,7 @@
 """Recordings state their origin; pages quote them."""
 
 import json
+import re
 
 import pytest
 
@@ -139,7 +140,9 @@ def test_an_incomplete_file_is_rejected_by_name(folder):
 
 
 def test_a_new_stamp_is_valid():
-    stamps.validate("now", stamps.stamp("a thing", "python -m benchmarks") | {"rows": [1]})
+    stamp = stamps.stamp("a thing", "python -m benchmarks")
+    stamps.validate("now", stamp | {"rows": [1]})
+    assert re.fullmatch(r"[0-9a-f]{7,}\+?|\d+\.\d+.*", stamp["commit"])
 
 
 def test_published_numbers_name_their_source():
