@@ -28,7 +28,6 @@ START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
 PICTURE_LATER = {
     "08_model_free",
-    "09_self_drafts",
     "10_medusa",
     "11_token_trees",
     "12_training",
