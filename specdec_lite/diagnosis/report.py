@@ -52,7 +52,7 @@ def rows(diagnosis) -> list[tuple[str, str]]:
     ]
     if diagnosis.full:
         lines.append(("no draft can pay", f"from a batch of {diagnosis.full}, of those measured"))
-    if diagnosis.alpha:
+    if diagnosis.alpha and diagnosis.verdict != "disturbed":
         best = diagnosis.best_gamma
         lines.append(
             ("best γ", f"{best}, {diagnosis.best_speedup:.2f}" if best else "0: decode plainly")

@@ -38,7 +38,7 @@ class Diagnosis:
         one: T(1) in seconds.
         c: a draft pass alone ÷ T(1); None if no model drafts.
         c_in_loop: drafting per level in the loop ÷ T(1).
-        best_gamma: the γ that the formula prefers with these costs; 0 if no γ pays.
+        best_gamma: the γ that the formula prefers with these costs; 0 if no γ pays or "disturbed".
         best_speedup: the formula's speedup at that γ; 1 if no γ pays.
         needed: {"alpha", "c"} at which the verdict would change; None if that one alone cannot.
         offline: {domain: {"drawn", "chosen", "greedy"}}, acceptance without decoding; empty if no
@@ -100,10 +100,13 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
         other=costs.other,
         plain=plain_round,
     )
-    best, gain = curve.best(alpha["value"]) if alpha else (loop.nodes, speedup["value"])
     predicted = tau["value"] * plain_round / costs.total
-    disturbed = disturbances(loop, curve.passes, measured.batches, speedup["value"], predicted)
-    verdict = "disturbed" if disturbed else sign(*speedup["interval"])
+    loses = loop.tested.any() and not loop.accepted.any()  # whatever the times are
+    times = loop, curve.passes, measured.batches, speedup["value"], predicted
+    disturbed = [] if loses else disturbances(*times)
+    verdict = "disturbed" if disturbed else "hurts" if loses else sign(*speedup["interval"])
+    best, gain = curve.best(alpha["value"]) if alpha else (loop.nodes, speedup["value"])
+    best, gain = (0, 1.0) if disturbed or loses else (best, gain)
     return Diagnosis(
         verdict=verdict,
         reason="; ".join(disturbed) or reason(verdict, tau["value"], costs, plain_round),
@@ -143,11 +146,7 @@ APART = 1.5
 
 
 def disturbances(
-    loop: Loop,
-    passes: Mapping[int, float],
-    batches: Mapping[int, float],
-    speedup: float,
-    predicted: float,
+    loop: Loop, passes: Mapping, batches: Mapping, speedup: float, predicted: float
 ) -> list[str]:
     """Return how the times contradict each other, one phrase each; empty if they do not."""
     phrases = [
@@ -229,8 +228,7 @@ class Curve:
 
     def best(self, alpha: float) -> tuple[int, float]:
         """Return the γ of the greatest speedup and that speedup; (0, 1) if none exceeds 1."""
-        gammas = range(1, max(self.passes))
-        gamma = max(gammas, key=lambda each: self.speedup(alpha, each))
+        gamma = max(range(1, max(self.passes)), key=lambda each: self.speedup(alpha, each))
         gain = self.speedup(alpha, gamma)
         return (gamma, gain) if gain > 1 else (0, 1.0)
 
@@ -257,7 +255,7 @@ def reason(verdict: str, tau: float, costs: timing.RoundCosts, plain: float) -> 
     total = f"a round emits {tau:.2f} tokens at the cost of {costs.total / plain:.2f} plain steps"
     if verdict == "pays":
         return f"{total}; {price}"
-    undrafted = (costs.verify + costs.other) / plain
+    undrafted = max(1.0, (costs.verify + costs.other) / plain)
     if tau <= undrafted:
         return (
             f"acceptance: a round emits {tau:.2f} tokens, and verifying them alone costs"

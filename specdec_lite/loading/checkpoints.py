@@ -47,14 +47,17 @@ def fetch_folder(argument: str, source: str | Path, patterns: list[str]) -> Path
     allowed = "must be a hub id or a folder that holds config.json and *.safetensors"
     if not isinstance(source, (str, Path)):
         raise TypeError(f"{argument}={source!r}: {allowed}")
-    path = Path(source)
+    path, named = Path(source).expanduser(), f"{argument}={str(source)!r}"
     if (path / "config.json").is_file():
         return path
-    if path.exists() or path.is_absolute():
-        raise ValueError(f"{argument}={str(source)!r}: {allowed}")
-    from huggingface_hub import snapshot_download
+    if path.exists() or path.is_absolute() or str(source).startswith("."):
+        raise ValueError(f"{named}: {allowed}")
+    from huggingface_hub import errors, snapshot_download
 
-    return Path(snapshot_download(str(source), allow_patterns=patterns, ignore_patterns=["*/*"]))
+    try:
+        return Path(snapshot_download(str(source), allow_patterns=patterns, ignore_patterns="*/*"))
+    except (ValueError, errors.RepositoryNotFoundError, errors.LocalEntryNotFoundError) as error:
+        raise ValueError(f"{named}: not found ({type(error).__name__}); {allowed}") from None
 
 
 def weight_patterns(folder: Path) -> list[str]:

@@ -18,9 +18,8 @@ copies of weights that models may keep on a CPU, at most `linear.LIMIT` bytes ea
 """
 
 ADVICE = (
-    "choose a smaller pair (specdec_lite.hub lists some by memory), a dtype of two bytes"
-    " (dtype='bfloat16'), a shorter context, or spread the target over several cards"
-    " (device_map='auto')"
+    "choose a smaller pair (specdec_lite.hub lists some by memory), dtype='bfloat16' if theirs has four"
+    " bytes, a shorter context, or spread the target over several cards (device_map='auto')"
 )
 
 

@@ -112,7 +112,12 @@ def test_disturbed_times_replace_the_verdict(concluded):
     times = {k: 0.5 if k == 5 else 1.0 for k in measured.alone}
     found = verdict.conclude(replace(measured, alone=times), shipped().target, {"code": 1})
     assert found.verdict == "disturbed" and "5 tokens" in found.reason
-    assert str(found).startswith("disturbed: ")
+    assert str(found).startswith("disturbed: ") and found.best_gamma == 0
+    loop = replace(measured.loop, accepted=0 * measured.loop.accepted, count=measured.loop.rounds)
+    found = verdict.conclude(
+        replace(measured, alone=times, loop=loop), shipped().target, {"code": 1}
+    )
+    assert found.verdict == "hurts" and found.best_gamma == 0, "no draft was ever accepted"
 
 
 def test_what_is_said_follows_from_the_parts(concluded):

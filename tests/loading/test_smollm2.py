@@ -472,8 +472,9 @@ def test_a_given_source_is_loaded_instead(cache, monkeypatch, tmp_path):
     model, tokenizer = load_smollm2("cpu", source=folder)
     assert model.num_layers == 2 and tokenizer.eos_token_id == STOP and calls == []
     assert model.about == str(folder)
-    with pytest.raises(ValueError, match="must be a hub id or a folder"):
-        load_smollm2("cpu", source=tmp_path)
+    for absent in (tmp_path, "./absent", "~/absent"):
+        with pytest.raises(ValueError, match="must be a hub id or a folder"):
+            load_smollm2("cpu", source=absent)
 
 
 def test_what_an_interrupted_conversion_left_is_removed_a_day_later(cache):
