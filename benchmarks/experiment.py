@@ -63,6 +63,7 @@ MODULES = {
     "answers": "answers",
     "race": "race",
     "rounds": "round",
+    "rounds-start": "round",
 }
 """Experiment → the module that defines it, those with times first; it is imported when needed."""
 KNOWN: dict[str, "Experiment"] = {}
