@@ -18,13 +18,11 @@ from specdec_book.viz import Race
 OUT = Path(__file__).parent / "race.webp"
 FRAME = 120
 """Milliseconds per frame."""
-SWEEP = 1200
-"""Milliseconds of the comparison after the race, as in `race.js`."""
-HOLD = 1900
+HOLD = 3000
 """Milliseconds for which the result stays."""
-LONGEST = 8000
+LONGEST = 20_000
 """Milliseconds of the whole loop, at most."""
-LARGEST = 300_000
+LARGEST = 900_000
 """Bytes of the file, at most."""
 WIDTH, HEIGHT = 880, 560
 PAGE = """<!doctype html><html lang="en" data-theme="light"><title>race</title>
@@ -40,8 +38,6 @@ interactive.render({{ model, el: document.getElementById("place") }});
 
 def frames(widget: Race) -> list[Image.Image]:
     """Return the frames of the race on display, drawn by headless Chromium."""
-    lanes = widget.races[widget.race]["lanes"].values()
-    milliseconds = 1000 * max(lane[-1]["at"] for lane in lanes)
     page_text = PAGE.format(
         css=widget._css,
         module=widget._esm.replace("export default", "const interactive ="),
@@ -54,8 +50,10 @@ def frames(widget: Race) -> list[Image.Image]:
         page.clock.pause_at(3600)  # from here on the clock moves only by `run_for`
         page.get_by_role("button", name="Play").click()
         images = []
-        for _ in range(int((milliseconds + SWEEP) / FRAME) + 2):
+        while page.get_by_role("button", name="Pause").count():
             page.clock.run_for(FRAME)
+            moved = "document.getAnimations().forEach((one) => {{ one.pause(); one.currentTime += {} }})"
+            page.evaluate(moved.format(FRAME))
             images.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         page.close()
     return images

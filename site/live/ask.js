@@ -255,7 +255,6 @@ async function showReplay(view, result, question) {
     races: [{ kind: "your question", request: question, lanes: result.lanes, speedups: result.speedups }],
     about: `Recorded now on this device (${device()}), in this page.`,
     race: 0,
-    slow: false,
     autoplay: true,
   };
   const mountPoint = make("div", { "data-module": "race", class: "sdl-interactive" });

@@ -14,7 +14,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 
 from specdec_book import recordings
-from specdec_book.viz import race as viz_race, theme
+from specdec_book.viz import theme
 from specdec_book.viz.drawing import Drawing
 from specdec_book.viz.figure import SOURCE
 from specdec_book.viz.source import source_note
@@ -160,8 +160,6 @@ class InteractiveDirective(Directive):
             ) from problem
         if "recording" in self.options:
             state = recordings.load(self.options["recording"]).data | state
-        if module == "race":
-            state = viz_race.without_unused(state)
         label = self.options.get("label", module)
         return [nodes.raw("", interactive_html(module, state, label), format="html")]
 

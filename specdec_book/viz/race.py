@@ -20,14 +20,13 @@ from specdec_lite.speculation import Drafter
 
 
 class Race(Interactive):
-    """Two lanes write the same text, each pass at its recorded time.
+    """Two lanes write the same text on one clock: slowly at first, then at the recorded speed.
 
     Attributes:
         races: One dict per text, as `record_race` returns them.
         about: One line that names the models and the machine.
         race: Index of the text on display.
-        slow: Whether to replay at a quarter of the recorded speed.
-        autoplay: Whether to start once the lanes are in view.
+        autoplay: Whether to start once the lanes are in view, again and again until it is touched.
     """
 
     module = "race"
@@ -36,7 +35,6 @@ class Race(Interactive):
     races = traitlets.List(traitlets.Dict()).tag(sync=True)
     about = traitlets.Unicode().tag(sync=True)
     race = traitlets.Int(0, min=0).tag(sync=True)
-    slow = traitlets.Bool(False).tag(sync=True)
     autoplay = traitlets.Bool(False).tag(sync=True)
 
     @classmethod
@@ -45,23 +43,6 @@ class Race(Interactive):
         data = recordings.load(name).data
         fields = {field: data[field] for field in ("races", "about", "race")}
         return cls(**(fields | options))
-
-
-def without_unused(state: dict) -> dict:
-    """Return the state without the words of drafts that were never tested, which are not shown."""
-
-    def shown(lane: list[dict]) -> list[dict]:
-        return [
-            {**step, "words": [word for word in step["words"] if word[0] != "unused"]}
-            for step in lane
-        ]
-
-    return state | {
-        "races": [
-            race | {"lanes": {name: shown(lane) for name, lane in race["lanes"].items()}}
-            for race in state["races"]
-        ]
-    }
 
 
 def record_race(

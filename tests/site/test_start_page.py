@@ -1,9 +1,13 @@
 """The first screen of the start page: a race that runs at load and fits the window."""
 
+import re
+
 import pytest
 from browsing import START, parsed
 from chosen import one_of
-from mounting import settle
+from mounting import says, settle
+
+from specdec_book import recordings
 
 BETWEEN = pytest.mark.registry  # the lowest window and the phone are the hardest
 WINDOWS = [
@@ -32,12 +36,28 @@ def start(new_page, server: str):
 def test_the_race_runs_on_the_first_screen(start, width: int, height: int):
     """It runs without a click or a scroll, and both lanes and the verdict are in view at the end."""
     page = start(width, height)
-    assert page.get_by_role("button", name="Pause").count() == 1, "it runs"
+    page.get_by_role("button", name="Pause").first.wait_for()  # it runs after a second in view
     page.wait_for_function(
         "() => document.querySelector('.sdl-race-verdict').textContent.includes('word for word')"
     )
     assert page.evaluate("scrollY") == 0
     assert page.evaluate(IN_VIEW, ".sdl-race-verdict, .sdl-race-count, .sdl-race-text")
+
+
+@pytest.mark.browser
+def test_a_click_on_a_pass_of_the_race_opens_it_below(start):
+    page = start(1366, 700)
+    page.get_by_role("button", name="Reset").first.click()
+    for _ in range(3):
+        page.get_by_role("button", name="Step").first.click()
+    page.locator(".sdl-race-speculative .sdl-race-brick").first.click()
+    round_ = page.locator(".sdl-round")
+    round_.get_by_role("button", name="the race's round").wait_for()
+    lane = recordings.load("race").data["races"][5]["lanes"]["speculative"]
+    assert lane[0]["words"][0][1] in round_.locator(".sdl-round-grid").get_attribute("aria-label")
+    says(page, ".sdl-round .sdl-summary", "helper")
+    words = " ".join(page.locator(".sdl-round, .sdl-race").all_inner_texts())
+    assert not re.search(r"\b(draft|target|cache|residual)|\b[pqu] ", words)
 
 
 def test_one_field_stands_below_the_race(book):

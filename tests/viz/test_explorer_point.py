@@ -57,6 +57,25 @@ def test_the_square_disappears_when_a_slider_moves(mounted):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("width", [870, 358])
+def test_a_brick_per_token_fades_with_its_probability_on_a_fixed_scale(mounted, width):
+    page = mounted(Explorer(alpha=0.5, gamma=3, c=0.2), width)
+    bricks = lambda color: page.evaluate(
+        "(color) => [...document.querySelectorAll(`rect[fill='var(--sdl-${color})']`)].map((box) =>"
+        " [+box.getAttribute('width'), +box.getAttribute('fill-opacity')])",
+        color,
+    )
+    (unit, _), *rest = bricks("accepted")
+    assert [each / unit for each, _ in rest] == pytest.approx([0.5, 0.25, 0.125])
+    shades = [shade for _, shade in bricks("accepted")]
+    assert shades == sorted(shades, reverse=True) and len({*shades}) == 4
+    assert bricks("draft")[0][0] == pytest.approx(3 * 0.2 * unit)
+    assert bricks("target")[0][0] == pytest.approx(unit)
+    page.evaluate("model.set('gamma', 9)")
+    assert bricks("target")[0][0] == pytest.approx(unit), "a change of γ does not rescale the bars"
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("c", [0.0, 0.005, 0.01])
 def test_the_cheapest_drafts_are_drawn(mounted, c):
     """Some orange remains visible: the lines between drafts do not cover them."""

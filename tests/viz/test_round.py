@@ -4,6 +4,7 @@ The library's rule and the JavaScript must both reach the recorded verdicts.
 """
 
 import json
+import re
 
 import pytest
 import torch
@@ -121,6 +122,18 @@ def test_the_books_rounds_have_the_verdicts_of_the_rule():
     assert {record["accepted"] for record in BOOK} >= {0, 2, 4}
     size = recordings.find("rounds").stat().st_size
     assert size < 60_000
+
+
+def test_the_start_pages_first_round_keeps_only_what_the_large_model_likes_as_much():
+    rounds = recordings.load("rounds-start").data["rounds"]
+    expected = [recorded_verdict(record) for record in rounds]
+    assert [library_verdict(record) for record in rounds] == expected
+    assert javascript_verdicts(rounds) == expected
+    rows = rounds[0]["rows"][: rounds[0]["accepted"] + 1]
+    tests = [(row, row["tests"][0]) for row in rows]
+    likes = [row["p"][test["word"]] >= test["q"][test["word"]] for row, test in tests]
+    assert likes == [test["kept"] for _, test in tests] == [True] * (len(rows) - 1) + [False]
+    assert rows[0]["words"][tests[0][1]["word"]].strip().isalpha(), "its first draft is a word"
 
 
 def test_a_changed_uniform_changes_the_verdict():
@@ -253,7 +266,7 @@ def test_stepped_and_scrubbed(mounted, width):
     page.keyboard.press("ArrowRight")
     says(page, SUMMARY, "The draft proposes")
     page.keyboard.press("End")
-    says(page, SUMMARY, "One target pass emitted")
+    says(page, SUMMARY, "One pass of the target emitted")
     page.keyboard.press("ArrowLeft")
     assert at() == len(moments(BOOK)) - 2
     page.get_by_role("button", name="round 3").press("Enter")
@@ -288,6 +301,37 @@ def test_the_reader_answers_questions(mounted):
     right = BOOK[all_moments[at]["round"]]["token"]["word"]
     page.locator(".sdl-pick").nth(right).click()
     says(page, SUMMARY, "Correct")
+
+
+DART = """() => {
+  const dart = document.querySelector(".sdl-round-main svg > g:last-of-type path");
+  const [x, y] = dart.getAttribute("d").match(/M([\\d.]+) ([\\d.]+)/).slice(1).map(Number);
+  const covers = (rect) => {
+    const at = (name) => Number(rect.getAttribute(name));
+    const inside = (value, from, size) => at(from) <= value && value <= at(from) + at(size);
+    return inside(x, "x", "width") && inside(y, "y", "height");
+  };
+  return [...document.querySelectorAll(".sdl-round-main svg rect")].filter(covers)
+    .map((rect) => rect.getAttribute("fill").includes("target"));
+}"""
+"""Of the bars under the tip of the dart, whether each is the target's."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["rounds", "rounds-start"])
+def test_the_dart_falls_on_the_drafts_bar_and_blue_decides(mounted, name):
+    rounds = recordings.load(name).data["rounds"]
+    page = mounted(Round(rounds=rounds, numbers=False, caches=False), 790)
+    words = ""
+    for at, moment in enumerate(moments(rounds)):
+        page.evaluate(f"model.set('moment', {at})")
+        words += page.locator(SUMMARY).inner_text() + " "
+        if moment["kind"] != "verdict":
+            continue
+        test = rounds[moment["round"]]["rows"][moment["row"]]["tests"][0]
+        colors = page.evaluate(DART)
+        assert False in colors and (True in colors) == test["kept"], (at, colors)
+    assert not re.search(r"\b(draft|target|cache|residual|row)|\b[pqu]\b", words), "no letters"
 
 
 @pytest.mark.browser

@@ -58,7 +58,7 @@ const SLIDERS = [
   {
     name: "c",
     text: "c",
-    note: "draft pass ÷ target pass",
+    note: "draft ÷ target pass",
     min: 0,
     max: MAX_C,
     step: 0.01,
@@ -111,8 +111,12 @@ const CORRECTIONS = [
 const TASK = { c: 0.2, speedup: 2 };
 const RISE = 1.25; // what the task of a measured pair asks for
 const [FORMULA, CORRECTED] = ["var(--sdl-one)", "var(--sdl-other)"]; // of the curves without and with all costs
-const HEIGHT = 154; // of the two large charts
-const STRIP = 90; // of the two small charts
+const WIDE = 6; // target passes that the bars are wide, whatever the sliders say
+// Of the two plots over γ: top and bottom of tokens and costs, then the height of their ratio, which is lower beside the
+// facts of a measured pair.
+const UPPER = { top: 14, bottom: 66 };
+const RATIO = { top: UPPER.bottom + 18, height: 200, low: 120, below: 32 };
+const PLANE = 170; // of the plane in its fold
 const solved = (alpha, gamma) =>
   `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;
 
@@ -161,7 +165,6 @@ function consequences(s) {
       s.overhead,
       s.plain_overhead,
     );
-  const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
   const [bestGamma, best] = formulas.optimalGamma(s.alpha, s.c, MAX_GAMMA);
   return {
     tokens,
@@ -218,23 +221,66 @@ function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle, yText) {
   );
 }
 
+// A scale from 0 to `top` over the height of a box.
+const scaleOf =
+  ({ top: high, bottom }, top) =>
+  (value) =>
+    bottom - (Math.min(value, top) / top) * (bottom - high);
+
+// Tokens and costs of a round at every γ, on the fixed scale of the bars: an area per cost, a line for the tokens.
+function drawBalance(svg, box, x, s) {
+  const y = scaleOf(box, WIDE);
+  const over = (value) => gammas.map((gamma) => [x(gamma), y(value(gamma))]);
+  const target = (gamma) => 1 + s.step_cost * gamma + s.overhead;
+  const area = (value, below, color) =>
+    svg.append(
+      make("path", {
+        d: `${pathOf([...over(value), ...over(below).reverse()])}Z`,
+        fill: `var(--sdl-${color})`,
+        "fill-opacity": 0.45,
+      }),
+    );
+  rulings(svg, box, y, [0, 2, 4], (value) => value || "");
+  area((gamma) => target(gamma) + gamma * s.c, target, "draft");
+  area(target, () => 0, "target");
+  const tokens = (gamma) => (1 + s.plain_overhead) * expectedTokens(s.alpha, gamma);
+  svg.append(curve(over(tokens), "var(--sdl-accepted)", { "stroke-width": 4 }));
+  const words =
+    box.right > 500
+      ? "tokens (line); cost in target passes: drafts over verification"
+      : "tokens (line) and cost";
+  svg.append(svgText(box.left - 34, box.top - 5, words));
+}
+
+const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
+
+// On one axis, γ: above what a round gains and costs, below the ratio of both with its peak.
 function drawCurve(svg, width, s, r) {
-  const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
-  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0) + 0.25));
+  const sides = { left: 40, right: width - 12 };
+  const upper = { ...sides, ...UPPER };
+  const box = { ...sides, top: RATIO.top, bottom: svg.getAttribute("height") - RATIO.below };
+  const most = Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0);
+  const top = Math.max(1.25, 1.12 * most);
   const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
-  const y = (speedup) => box.bottom - (speedup / top) * (box.bottom - box.top);
-  const yStep = Math.ceil(top / 6);
+  const y = scaleOf(box, top);
+  const step = [0.5, 1, 2, 5].find((each) => top / each <= 6) ?? 10;
+  const ticks = Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
+  drawBalance(svg, upper, x, s);
   axes(
     svg,
     box,
     x,
     y,
     [1, 4, 8, 12, 16, 20, 24],
-    Array.from({ length: Math.floor(top / yStep) + 1 }, (_, i) => i * yStep),
-    "draft length γ",
+    ticks,
+    "draft length γ (drag to set it)",
     "speedup",
     (v) => `${v}×`,
   );
+  const one = { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--sdl-plain)" };
+  const isLeft = s.gamma > MAX_GAMMA / 2;
+  const aside = { x: isLeft ? box.left + 4 : box.right - 4, "text-anchor": isLeft ? "start" : "end" };
+  const you = { x1: x(s.gamma), x2: x(s.gamma), y1: upper.top, y2: box.bottom, stroke: "var(--sdl-you)" };
   svg.append(
     make("rect", {
       x: box.left,
@@ -244,41 +290,20 @@ function drawCurve(svg, width, s, r) {
       fill: "var(--sdl-plain)",
       opacity: 0.15,
     }),
-    make("line", {
-      x1: box.left,
-      x2: box.right,
-      y1: y(1),
-      y2: y(1),
-      stroke: "var(--sdl-plain)",
-      "stroke-width": 2,
-      "stroke-dasharray": "2 3",
-    }),
-    ...(y(0) - y(1) < 18
-      ? []
-      : [
-          make(
-            "text",
-            {
-              class: "sdl-faint",
-              x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4,
-              y: y(0) - 8,
-              "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end",
-            },
-            "slower than plain decoding",
-          ),
-        ]),
+    make("line", { ...one, "stroke-width": 2, "stroke-dasharray": "2 3" }),
+    make("text", { class: "sdl-faint", y: y(0) - 8, ...aside }, "slower than plain decoding"),
+    make("line", { ...you, "stroke-dasharray": "3 3" }),
   );
-  const line = (values, color, dash) =>
+  const line = (values, color, more) =>
     svg.append(
       curve(
         values.map((v, i) => [x(i + 1), y(v)]),
         color,
-        { "stroke-dasharray": dash },
+        more,
       ),
     );
-  line(r.plain, FORMULA, "none");
-  r.plain.forEach((v, i) => svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: FORMULA })));
-  if (r.isCorrected) line(r.corrected, CORRECTED, "6 4");
+  line(r.plain, FORMULA, { "stroke-width": 4 });
+  if (r.isCorrected) line(r.corrected, CORRECTED, { "stroke-dasharray": "6 4" });
   if (r.isCorrected) spot(svg, x(s.gamma), y(r.corrected[s.gamma - 1]));
   if (s.measured) square(svg, x(s.measured.gamma), y(s.measured.measured));
   marks(svg, x, y, s, r);
@@ -356,7 +381,7 @@ function contour(level) {
 const CONTOURS = [1.5, 2, 3, 5].map((level) => ({ level, points: contour(level) }));
 
 function drawPlane(svg, width, s) {
-  const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const box = { left: 40, right: width - 12, top: 30, bottom: PLANE - 40 };
   const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
   const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
   axes(svg, box, x, y, [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.25, 0.5, 0.75, 1], "c, cost of a draft pass", "α");
@@ -393,61 +418,59 @@ function drawPlane(svg, width, s) {
   });
 }
 
+// The bars of a round and of the plain decoding of its tokens. A brick per draft, and per token, which is as long and as
+// dark as the probability that the round emits it.
 function drawRound(svg, width, s, r) {
   const drafting = s.gamma * s.c;
-  const unit = (width - 4) / Math.max(r.cost, r.plainCost);
-  const [high, low] = [20, 64]; // of the two bars
-  const bar = (start, length, color, row, least = 0) =>
-    svg.append(
-      make("rect", {
-        x: 2 + start * unit,
-        y: row,
-        width: Math.max(least, length * unit),
-        height: 22,
-        fill: color,
-      }),
-    );
-  const gaps = (count, step, row) => {
-    if (step * unit < 4) return; // closer lines would cover the bars
-    for (let i = 1; i <= count; i++)
+  const end = width - 40; // what does not fit is cut off there
+  const unit = (end - 2) / WIDE;
+  const [high, low] = [16, 54]; // of the two bars
+  const brick = (start, length, color, row, more = {}) => {
+    const from = 2 + start * unit;
+    const most = Math.max(0, Math.min(length * unit, end - from));
+    svg.append(make("rect", { x: from, y: row, width: most, height: 20, fill: color, ...more }));
+  };
+  const gaps = (edges, row) => {
+    for (const edge of edges)
       svg.append(
         make("line", {
-          x1: 2 + i * step * unit,
-          x2: 2 + i * step * unit,
+          x1: 2 + edge * unit,
+          x2: 2 + edge * unit,
           y1: row,
-          y2: row + 22,
+          y2: row + 20,
           stroke: "var(--sdl-surface)",
           "stroke-width": 1.5,
         }),
       );
   };
-  const passes = (cost) => `${cost.toFixed(2)} passes`;
-  svg.append(make("text", { x: 2, y: high - 6 }, `speculative: ${passes(r.cost)}`));
-  bar(drafting, r.verify, "var(--sdl-target)", high);
-  bar(drafting + r.verify, s.overhead, "var(--sdl-one)", high);
-  bar(0, drafting, "var(--sdl-draft)", high, 2);
-  gaps(s.gamma, s.c, high);
-  svg.append(make("text", { x: 2, y: low - 6 }, `plain: ${passes(r.plainCost)}`));
-  bar(0, r.plainCost, "var(--sdl-plain)", low);
-  gaps(Math.ceil(r.tokens) - 1, 1 + s.plain_overhead, low);
-}
-
-function drawTokens(svg, width, s) {
-  const step = (width - 4) / (s.gamma + 1);
-  for (let i = 0; i <= s.gamma; i++) {
-    const probability = s.alpha ** i;
-    const box = { x: 2 + i * step + 1, width: step - 2 };
-    const own = i === s.gamma ? "recovered" : "accepted"; // after the last draft comes the target's own token
-    svg.append(
-      make("rect", { ...box, y: 4, height: 68, fill: "none", stroke: "var(--sdl-line)" }),
-      make("rect", { ...box, y: 72 - 68 * probability, height: 68 * probability, fill: `var(--sdl-${own})` }),
+  const passes = (cost) => `${cost.toFixed(2)} target passes`;
+  const title = (words, row) => svg.append(make("text", { x: 2, y: row - 5 }, words));
+  title(`cost of a round: ${passes(r.cost)}`, high);
+  brick(0, Math.max(drafting, 2 / unit), "var(--sdl-draft)", high);
+  brick(drafting, r.verify, "var(--sdl-target)", high);
+  brick(drafting + r.verify, s.overhead, "var(--sdl-one)", high);
+  // closer lines would cover the bars
+  if (s.c * unit >= 4)
+    gaps(
+      Array.from({ length: s.gamma }, (_, i) => (i + 1) * s.c).filter((x) => x < WIDE),
+      high,
     );
-    const middle = { "text-anchor": "middle" };
-    const x = 2 + (i + 0.5) * step;
-    if (step > 36) svg.append(svgText(x, 66, probability.toFixed(2), { class: "sdl-halo", ...middle }));
-    if (step > 16 || i % 4 === 0)
-      svg.append(svgText(x, 88, String(i + 1), { class: "sdl-faint", ...middle }));
+  title(`its tokens, decoded plainly: ${passes(r.plainCost)}`, low);
+  let start = 0;
+  for (let i = 0, probability = 1; i <= s.gamma && start < WIDE; i++, probability *= s.alpha) {
+    const length = (1 + s.plain_overhead) * probability;
+    const more = { "fill-opacity": 0.15 + 0.85 * probability, stroke: "var(--sdl-accepted)" };
+    brick(start, length, "var(--sdl-accepted)", low, more);
+    start += length;
   }
+  for (const [cost, row] of [
+    [r.cost, high],
+    [r.plainCost, low],
+  ])
+    if (cost > WIDE) svg.append(svgText(end + 6, row + 15, "→"));
+  const stop = Math.min(end, 2 + r.cost * unit);
+  const line = { x1: stop, x2: stop, y1: high, y2: low + 24, stroke: "var(--sdl-ink)" };
+  svg.append(make("line", { ...line, "stroke-dasharray": "4 3" }));
 }
 
 // Putting it together -----------------------------------------------------------------------------
@@ -507,16 +530,18 @@ function render({ model, el }) {
     const first = isLevers ? [] : [{ value: "", label: "your own values" }];
     start.replaceChildren(menu(`${id}-preset`, [...first, ...options], pick));
   };
+  const height = RATIO.top + (isLevers ? RATIO.low : RATIO.height) + RATIO.below;
   const charts = {
-    curve: chart("Speedup by draft length", "", "sdl-wide", { height: HEIGHT }),
-    plane: chart("Best speedup by α and c", "Lines: speedup at the best γ. Drag the dot.", "sdl-narrow", {
-      height: HEIGHT,
+    curve: chart("Speedup by draft length", "", "", { height }),
+    plane: chart("Best speedup by α and c", "Lines: speedup at the best γ. Drag the dot.", "", {
+      height: PLANE,
     }),
-    tokens: chart("Probability that a round emits its i-th token", "", "", { height: STRIP }),
-    round: chart("", "", "", { height: 90, "aria-label": "Cost of the same tokens, speculative and plain" }),
+    round: chart("", "", "", { height: 74, "aria-label": "Cost of the same tokens, speculative and plain" }),
   };
   const key = make("ul", { class: "sdl-keys" });
-  charts.curve.svg.before(key);
+  charts.curve.node.firstChild.remove();
+  charts.round.node.firstChild.after(key);
+  charts.round.node.classList.add("sdl-headed");
   const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the smallest α at which some draft length still doubles the speed?`;
   const ask = isLevers
     ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
@@ -526,8 +551,9 @@ function render({ model, el }) {
   const gains = make("dl", { class: "sdl-readouts" });
   const answer = foldOf("Each lever alone", gains);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const more = foldOf("All numbers", numbers, chartRow(charts.tokens.node));
-  more.addEventListener("toggle", () => draw()); // a closed drawing has no width
+  const more = foldOf("All numbers", numbers);
+  const plane = foldOf("The best speedup by α and c", chartRow(charts.plane.node));
+  plane.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const pairs = field(`${id}-preset`, isLevers ? "Pair" : "Start from", start);
   if (isLevers) pairs.classList.add("sdl-pair"); // the name of a pair needs more room than a slider
   const picks = {};
@@ -555,15 +581,14 @@ function render({ model, el }) {
       picks[name] = drawChart(...blank(charts[name], 240, 560), ...rest);
     };
     paint("curve", drawCurve, s, r);
-    paint("plane", drawPlane, s);
+    if (plane.open) paint("plane", drawPlane, s);
     paint("round", drawRound, s, r);
-    if (more.open) paint("tokens", drawTokens, s);
     const now = r.isCorrected ? r.corrected[s.gamma - 1] : r.plain[s.gamma - 1];
     charts.round.node.querySelector(".sdl-heading").textContent =
-      `A round of ${plural(s.gamma, "draft")} emits ${r.tokens.toFixed(2)} tokens: ${times(now)} as fast as plain decoding`;
+      `A round of ${plural(s.gamma, "draft")} emits ${r.tokens.toFixed(2)} tokens: ${times(now)} as fast`;
     key.replaceChildren(...keys(s, r));
     charts.curve.node.querySelector("figcaption").textContent =
-      `${miss}${r.isCorrected ? "Dashed: with t, o and o₀. " : ""}Drag to set γ.`;
+      `${miss}${r.isCorrected ? "Dashed: with t, o and o₀." : ""}`;
     define(numbers, readouts(s, r, preset));
     return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)]];
   };
@@ -581,14 +606,11 @@ function render({ model, el }) {
     return [
       task,
       controlRow(pairs, ...main),
-      chartRow(
-        charts.round.node,
-        charts.curve.node,
-        phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
-      ),
+      chartRow(charts.round.node, charts.curve.node),
       spoken,
       foldRow(
         ...(isLevers ? [foldOf("About this pair", by, facts), answer] : []),
+        plane,
         foldOf("More costs: t, o, o₀, ĉ", controlRow(...corrections)),
         more,
       ),

@@ -646,7 +646,7 @@ function tokenNode(kind, text, isFlat = false) {
 // Words.
 
 const times = (value) => `${value.toFixed(2)}×`;
-const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+const plural = (count, word, many = `${word}s`) => `${count} ${count === 1 ? word : many}`;
 // A text without the marks of a chat: "▸" is the start of a turn, "∎" its end.
 const readable = (text) => text.replaceAll("<|im_start|>", "▸").replaceAll("<|im_end|>", "∎");
 const visible = (text) => readable(text).replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces

@@ -1,17 +1,22 @@
-// A race: two lanes fill the same text on one clock. Every pass appears at its recorded time.
+// The race: two lanes on one clock. Above, a pass of the large model writes one word; below, a pass of the same width
+// checks several guesses. Words are the same elements from guess to text. The first seconds are slow, the rest has the
+// recorded speed.
 
-const DEFAULTS = { races: [], about: "", race: 0, slow: false, autoplay: false };
+const DEFAULTS = { races: [], about: "", race: 0, autoplay: false };
 const LANES = [
-  ["plain", "Plain decoding"],
-  ["speculative", "Speculative decoding"],
+  ["plain", "The large model alone"],
+  ["speculative", "With a helper that guesses"],
 ];
-const SLOWNESS = 4;
-const SWEEP = 1.2; // seconds of the comparison after the race
-const BAND = 0.08; // share of the text that the comparison marks at a time
+const PASS = 0.9; // seconds of a pass of the large model in slow motion
+const SLOW = 9; // seconds of slow motion
+const HOLD = 4; // seconds for which the end is shown before it begins again
+const VIEWED = 1000; // milliseconds in view before it starts
 const LONGEST_FRAME = 0.25; // seconds; a hidden tab stands still
+const DECIDE = 120; // milliseconds between the verdicts on two guesses
 
 const formulas = {
   emitted: ({ words }) => words.filter(([kind]) => !DELETED.includes(kind)),
+  guesses: ({ words }) => words.filter(([kind]) => ["accepted", ...DELETED].includes(kind)),
   textOf: (lane) => lane.flatMap((pass) => formulas.emitted(pass).map(([, text]) => text)).join(""),
   seconds: (lane) => lane.at(-1).at,
   tokens: (lane) => lane.reduce((sum, pass) => sum + formulas.emitted(pass).length, 0),
@@ -20,10 +25,43 @@ const formulas = {
   speedup: ({ lanes }) => formulas.seconds(lanes.plain) / formulas.seconds(lanes.speculative),
   isSame: ({ lanes }) => formulas.textOf(lanes.plain) === formulas.textOf(lanes.speculative),
   geometricMean: (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length),
-  // The words that stay, in order: [[kind, text, index of the pass], …].
-  wordsOf: (lane) => lane.flatMap((pass, i) => formulas.emitted(pass).map(([kind, text]) => [kind, text, i])),
   // The slowest and the quickest turn.
   range: ({ speedups }) => [Math.min(...speedups), Math.max(...speedups)],
+  // Recorded seconds of a pass of the large model over one word.
+  pass: ({ lanes: { plain } }) => formulas.seconds(plain) / plain.length,
+  // How many times slower than recorded the slow motion is.
+  slowness: (race) => PASS / formulas.pass(race),
+  // The recorded time after so many seconds of the film.
+  recorded: (race, film) => Math.min(film, SLOW) / formulas.slowness(race) + Math.max(0, film - SLOW),
+  // The share of the large model's pass that is done at a time: a round begins with its guesses.
+  share(race, lane, time) {
+    const i = formulas.passesAt(lane, time);
+    if (i === lane.length) return 1;
+    const [start, end] = [lane[i - 1]?.at ?? 0, lane[i].at];
+    const length = Math.min(formulas.pass(race), end - start);
+    return Math.max(0, 1 - (end - time) / length);
+  },
+  // A round of the lower lane as "One round, slowly" shows it: greedy, so the large model has one word at each position.
+  roundOf(race, i) {
+    const lane = race.lanes.speculative;
+    const last = formulas.emitted(lane[i]).at(-1);
+    const isRejected = lane[i].words.some(([each]) => each === "rejected");
+    const guesses = formulas // a kept guess may end the text
+      .guesses(lane[i])
+      .filter((word) => word !== last && (isRejected || word[0] === "accepted"));
+    const [kind, own] = [last[0] === "accepted" ? "bonus" : last[0], last[1]];
+    const accepted = guesses.filter(([each]) => each === "accepted").length;
+    const test = (kept) => [{ word: 0, q: null, u: null, kept }];
+    const rows = guesses.map(([each, word]) =>
+      each === "rejected"
+        ? { words: [word, own], p: [0, 1], tests: test(false) }
+        : { words: [word], p: [1], tests: test(each === "accepted" ? true : null) },
+    );
+    if (!isRejected) rows.push({ words: [own], p: [1], tests: [] });
+    const token = { kind, word: Number(isRejected), u: null };
+    const before = formulas.textOf(lane.slice(0, i)) || `${race.request} ▸`;
+    return { before, rows, accepted, token, context: 0, caches: { target: [0, 0, 0], draft: null } };
+  },
 };
 
 const ratio = (x) => `${x.toFixed(2)}×`;
@@ -38,19 +76,23 @@ function result(race) {
   const same = formulas.isSame(race) ? "the same text, word for word ✓" : "the texts differ by rounding ✗";
   return [
     `${faster(formulas.speedup(race))}, ${same}`,
-    `${formulas.tokens(plain)} tokens: ${plain.length} passes of the target in ${clock(formulas.seconds(plain))}, or ` +
-      `${speculative.length} passes and their drafts in ${clock(formulas.seconds(speculative))}. ` +
+    `${formulas.tokens(plain)} tokens: ${plain.length} passes of the large model in ${clock(formulas.seconds(plain))}, or ` +
+      `${speculative.length} passes and their guesses in ${clock(formulas.seconds(speculative))}. ` +
       (count > 1 ? `The ${count} timed turns gave ${low} to ${high}.` : "It was timed once."),
   ];
 }
 
-// What the verdict says at a time, before the race has finished.
-function standing(race, time) {
+// What the verdict says after so many seconds of the film, before the race has finished.
+function standing(race, film) {
+  const time = formulas.recorded(race, film);
   const [plain, speculative] = LANES.map(([name]) => formulas.seconds(race.lanes[name]));
-  if (time >= Math.max(plain, speculative)) return `${faster(formulas.speedup(race))}. Comparing the words …`;
-  if (time >= speculative) return "Speculative decoding has finished and waits.";
-  if (time >= plain) return "Plain decoding has finished and waits.";
-  return "The same model answers twice, at recorded speed.";
+  if (time >= Math.min(plain, speculative) && plain !== speculative)
+    return speculative < plain
+      ? "With the helper it has finished, and waits."
+      : "The large model alone has finished, and waits.";
+  return film < SLOW
+    ? `One model, one clock, ${formulas.slowness(race).toFixed(0)} times slower than recorded.`
+    : "Now at the recorded speed.";
 }
 
 // The honest range over all texts.
@@ -65,73 +107,145 @@ function overall(races) {
   );
 }
 
-// A lane: its title with passes and time, its count, and its whole text in gray.
+const flat = (text) => text.replaceAll(/\n\s*/g, "⏎");
+const wordOf = ([kind, text]) =>
+  make("span", { class: kind === "accepted" ? "sdl-race-kept" : "sdl-race-own" }, flat(text));
+
+// A lane: its count, the text so far, what the large model works on, and a brick for every pass.
 function laneOf(name, title) {
-  const watch = make("small", { class: "sdl-race-watch" });
   const count = make("strong");
   const total = make("span");
-  const text = make("p", { class: "sdl-race-text" });
+  const text = make("div");
+  const slots = make("div", { class: "sdl-race-slots" });
+  const bar = make("i");
+  const bricks = make("div", { class: "sdl-race-bricks", role: "group", "aria-label": `Passes: ${title}` });
+  const passes = make("small");
+  const region = { class: "sdl-race-text", tabindex: 0, role: "region", "aria-label": `Text: ${title}` };
+  const words = make("span", { class: "sdl-race-label" }, "one pass of the large model");
   const node = make(
     "div",
     { class: `sdl-race-lane sdl-race-${name}` },
     make(
       "p",
       { class: "sdl-heading" },
-      make("span", {}, title, " ", watch),
+      make("span", {}, title),
       make("span", { class: "sdl-race-count" }, count, " ", total),
     ),
-    text,
+    make("div", region, text),
+    make(
+      "div",
+      { class: "sdl-race-stage" },
+      make(
+        "div",
+        { class: "sdl-race-work", "aria-hidden": "true" },
+        slots,
+        make("div", { class: "sdl-race-bar" }, bar, words),
+      ),
+      make("div", {}, bricks, passes),
+    ),
   );
-  return { name, watch, count, total, text, node, words: [], passes: -1 };
+  return { name, node, count, total, text, slots, bar, bricks, passes, done: -1 };
 }
 
-// Lays the whole text out. A word does not change its size later, so lines break the same in both lanes.
-function layOut(part, lane) {
-  part.words = formulas.wordsOf(lane).map(([kind, text, pass]) => ({
-    pass,
-    text,
-    node: make("span", { class: `sdl-race-${kind === "accepted" ? "kept" : "own"}` }, text),
-  }));
-  lane.forEach(({ words }, pass) => {
-    const guess = words.find(([kind]) => kind === "rejected");
-    const own = part.words.findLast((word) => word.pass === pass);
-    if (guess && own) own.node.dataset.guess = guess[1].trim();
+// Puts the guesses of a pass and an empty slot above the bar.
+function setOut(part, pass, isMoving) {
+  const leaving = [...part.slots.querySelectorAll(".sdl-race-falls")];
+  part.chips = pass ? formulas.guesses(pass).map(([, text]) => make("span", {}, flat(text))) : [];
+  part.slot = make("span", { class: "sdl-race-slot" });
+  part.chips.forEach((chip, i) => {
+    chip.className = `sdl-race-chip${isMoving ? " sdl-race-pops" : ""}`;
+    chip.style.animationDelay = `${80 + 60 * i}ms`;
   });
-  part.text.replaceChildren(...part.words.map(({ node }) => node));
-  part.total.textContent = `of ${plural(part.words.length, "token")}`;
-  part.passes = -1;
+  part.slots.replaceChildren(...leaving, ...part.chips, ...(pass ? [part.slot] : []));
 }
 
-// Fills the text of the passes that are complete; the newest pass shows the guess that it rejected.
-function fill(part, lane, time) {
-  const end = formulas.seconds(lane);
-  const passes = formulas.passesAt(lane, time);
-  part.watch.textContent = `${passes} ${passes === 1 ? "pass" : "passes"}, ${clock(Math.min(time, end))}`;
-  if (passes === part.passes) return;
-  part.passes = passes;
-  let filled = 0;
-  for (const { pass, node } of part.words) {
-    node.classList.toggle("sdl-race-on", pass < passes);
-    node.classList.toggle("sdl-race-now", pass === passes - 1 && passes < lane.length);
-    filled += pass < passes ? 1 : 0;
-  }
-  part.count.textContent = filled;
-  part.node.classList.toggle("sdl-race-done", passes === lane.length);
+// The words of a pass in a box of their own.
+const boxOf = (i, words) => make("span", { class: "sdl-race-pass", "data-pass": i }, ...words);
+
+function brickOf(part, { words }, i) {
+  const kept = words.filter(([kind]) => kind === "accepted").length;
+  const label = `Pass ${i + 1}: ${kept ? `${plural(kept, "guess", "guesses")} kept, ` : ""}${quoted(words.at(-1)[1])} written`;
+  const tabindex = i ? -1 : 0;
+  return make("button", {
+    type: "button",
+    class: "sdl-race-brick",
+    "data-pass": i,
+    "aria-label": label,
+    tabindex,
+  });
 }
 
-// Marks a band of both texts that moves to their end: green where the words are equal.
-function compare(parts, share) {
-  const [first, second] = parts.map(({ words }) => words);
-  for (const { words } of parts)
-    words.forEach(({ node, text }, i) => {
-      const at = (share * (1 + BAND) * words.length - i) / words.length;
-      const isNow = share < 1 && at > 0 && at < BAND;
-      node.classList.toggle("sdl-race-equal", isNow && first[i]?.text === second[i]?.text && Boolean(text));
-    });
+// Shows the first `done` passes without movement.
+function rebuild(part, lane, done) {
+  const passes = lane.slice(0, done);
+  part.text.replaceChildren(
+    ...passes.flatMap((pass, i) => [boxOf(i, formulas.emitted(pass).map(wordOf)), " "]),
+  );
+  part.bricks.replaceChildren(...passes.map((pass, i) => brickOf(part, pass, i)));
+  part.slots.replaceChildren();
+}
+
+// Completes the pass i: kept guesses fly into the text, the others fall, and the large model's own word rises.
+function complete(part, lane, i) {
+  const guesses = formulas.guesses(lane[i]);
+  const nodes = [...part.chips, part.slot];
+  const starts = nodes.map((node) => node.getBoundingClientRect());
+  const places = nodes.map(({ offsetLeft, offsetTop }) => [offsetLeft, offsetTop]);
+  const box = boxOf(i, []);
+  const decided = guesses.findIndex(([kind]) => kind !== "accepted");
+  part.chips.forEach((chip, k) => {
+    chip.style.animationDelay = "";
+    if (guesses[k][0] === "accepted") {
+      chip.className = "sdl-race-kept";
+      return box.append(chip);
+    }
+    chip.className = `sdl-race-chip sdl-race-falls${guesses[k][0] === "rejected" ? " sdl-race-wrong" : ""}`;
+    [chip.style.left, chip.style.top] = places[k].map((at) => `${at}px`);
+    chip.style.width = `${starts[k].width}px`;
+    chip.style.animationDelay = `${DECIDE * decided}ms`;
+    chip.addEventListener("animationend", () => chip.remove());
+  });
+  const own = formulas.emitted(lane[i]).at(-1);
+  const hasOwn = own[0] !== "accepted"; // a kept guess may end the text
+  if (hasOwn) box.append(wordOf(own));
+  part.text.append(box, " ");
+  const brick = brickOf(part, lane[i], i);
+  brick.classList.add("sdl-race-lands");
+  part.bricks.append(brick);
+  const flying = [...box.children];
+  const from = hasOwn ? [...starts.slice(0, flying.length - 1), starts.at(-1)] : starts;
+  const moves = flying.map((node, k) => {
+    const end = node.getBoundingClientRect();
+    return `translate(${from[k].left - end.left}px, ${from[k].top - end.top}px)`;
+  });
+  const timing = { duration: 420, easing: "cubic-bezier(0.3, 0, 0.2, 1)", fill: "backwards" };
+  flying.forEach((node, k) => {
+    const delay = DECIDE * (k === flying.length - 1 && decided >= 0 ? decided + 1 : k);
+    node.animate([{ transform: moves[k] }, { transform: "none" }], { ...timing, delay });
+  });
+}
+
+// Shows a lane at a time.
+function show(part, race, time, isSlow) {
+  const lane = race.lanes[part.name];
+  const done = formulas.passesAt(lane, time);
+  part.bar.style.transform = `scaleX(${formulas.share(race, lane, time)})`;
+  if (done === part.done) return;
+  const isNext = done === part.done + 1;
+  if (isNext && isSlow && part.done >= 0) complete(part, lane, part.done);
+  else if (isNext && part.done >= 0) {
+    part.text.append(boxOf(part.done, formulas.emitted(lane[part.done]).map(wordOf)), " ");
+    part.bricks.append(brickOf(part, lane[part.done], part.done));
+  } else rebuild(part, lane, done);
+  part.done = done;
+  setOut(part, lane[done], isSlow);
+  part.count.textContent = formulas.tokens(lane.slice(0, done));
+  part.passes.textContent = plural(done, "pass", "passes");
+  part.node.classList.toggle("sdl-race-done", done === lane.length);
 }
 
 // The parts of the panel, by name.
-function panelOf(id, { races, about }, isCalm, controls) {
+function panelOf(id, { races, about }, controls) {
   const view = {
     verdict: make("p", { class: "sdl-summary sdl-race-verdict" }),
     spoken: make("p", { class: "sdl-hidden", "aria-live": "polite" }),
@@ -139,14 +253,15 @@ function panelOf(id, { races, about }, isCalm, controls) {
     parts: LANES.map(([name, title]) => laneOf(name, title)),
     details: make("p", { class: "sdl-race-details" }),
   };
+  const label = make("label", { for: `${id}-text` }, "text ");
+  const menuParts = races.length > 1 ? [make("span", { class: "sdl-row" }, label, controls.kinds)] : [];
   const key = make(
     "span",
     { class: "sdl-race-key" },
-    make("span", { class: "sdl-race-kept sdl-race-on" }, "guessed and kept"),
-    make("span", { class: "sdl-race-own sdl-race-on" }, "written by the large model"),
+    make("span", { class: "sdl-race-kept" }, "guessed and kept"),
+    make("span", { class: "sdl-race-chip sdl-race-wrong" }, "thrown away"),
+    make("span", { class: "sdl-race-own" }, "written by the large model"),
   );
-  const label = make("label", { for: `${id}-text` }, "text ");
-  const menuParts = races.length > 1 ? [make("span", { class: "sdl-row" }, label, controls.kinds)] : [];
   view.root = make(
     "section",
     { class: "sdl sdl-fates sdl-race", "aria-label": "A race of plain and speculative decoding" },
@@ -157,14 +272,7 @@ function panelOf(id, { races, about }, isCalm, controls) {
       view.spoken,
       view.request,
       ...view.parts.map(({ node }) => node),
-      make(
-        "div",
-        { class: "sdl-row sdl-race-controls" },
-        ...controls.moves,
-        ...(isCalm ? [] : [controls.slow]),
-        ...menuParts,
-        key,
-      ),
+      make("div", { class: "sdl-row sdl-race-controls" }, ...controls.moves, ...menuParts, key),
       make(
         "details",
         { class: "sdl-race-about" },
@@ -175,7 +283,6 @@ function panelOf(id, { races, about }, isCalm, controls) {
       ),
     ),
   );
-  view.parts[1].node.classList.add("sdl-race-fast");
   return view;
 }
 
@@ -186,84 +293,132 @@ function render({ model, el }) {
   const id = newId("race");
   const current = () => races[Math.min(races.length - 1, state().race)];
   const lanes = () => LANES.map(([name]) => current().lanes[name]);
-  const end = () => Math.max(...lanes().map(formulas.seconds));
-  let time = Infinity;
-  let frame = 0;
-  let before = 0;
-  const isOver = () => time >= end() + (bar.isCalm ? 0 : SWEEP);
-  const finish = () => goTo(Infinity);
+  // Seconds of the film at the end of the race, and after so much of the recording.
+  const filmOf = (time) => {
+    const slow = time * formulas.slowness(current());
+    return slow <= SLOW ? slow : SLOW + time - SLOW / formulas.slowness(current());
+  };
+  const end = () => filmOf(Math.max(...lanes().map(formulas.seconds)));
+  let [film, frame, before, timer] = [Infinity, 0, 0, 0];
+  let isTouched = false;
+  const isOver = () => film >= end();
   const tick = (now) => {
-    const passed = Math.min(LONGEST_FRAME, (now - before) / 1000);
-    time += passed / (state().slow && time < end() ? SLOWNESS : 1);
+    film += Math.min(LONGEST_FRAME, (now - before) / 1000);
     before = now;
-    if (isOver()) return finish();
+    if (isOver()) {
+      goTo(Infinity);
+      if (!isTouched) timer = setTimeout(run, 1000 * HOLD);
+      return;
+    }
     frame = requestAnimationFrame(tick);
-    return draw();
+    draw();
   };
   const halt = () => {
     cancelAnimationFrame(frame);
+    clearTimeout(timer);
     frame = 0;
   };
   const run = () => {
-    if (isOver()) time = 0;
+    halt();
+    if (isOver()) {
+      film = 0;
+      draw();
+    }
     before = performance.now();
     frame = requestAnimationFrame(tick);
     draw();
   };
   const goTo = (moment) => {
     halt();
-    time = moment;
+    film = moment;
     draw();
   };
   const step = () => {
-    const ends = lanes().flatMap((lane) => lane.map(({ at }) => at));
-    const from = isOver() ? 0 : time;
+    const ends = lanes().flatMap((lane) => lane.map(({ at }) => filmOf(at) + 1e-6));
+    const from = isOver() ? 0 : film;
     goTo(Math.min(...ends.filter((at) => at > from), Infinity));
   };
   const bar = moves(
-    () => (frame ? goTo(time) : run()),
+    () => (frame ? goTo(film) : run()),
     step,
     () => goTo(0),
   );
-  const slow = toggle("slow motion (¼)", () => assign(model, { slow: !state().slow }));
   const kinds = indexMenu(
     `${id}-text`,
     races.map(({ kind }) => ({ label: kind })),
     (race) => assign(model, { race }),
   );
-  const view = panelOf(id, state(), bar.isCalm, { moves: bar.nodes, slow, kinds });
+  const view = panelOf(id, state(), { moves: bar.nodes, kinds });
   function draw() {
     const race = current();
-    const own = lanes();
-    view.parts.forEach((part, i) => fill(part, own[i], time));
-    compare(view.parts, Math.max(0, (time - end()) / SWEEP));
+    const isSlow = film < SLOW && frame > 0;
+    view.parts.forEach((part) => show(part, race, formulas.recorded(race, film), isSlow));
+    view.root.classList.toggle("sdl-race-slow", isSlow);
     const [verdict, details] = result(race);
-    view.verdict.textContent = isOver() ? verdict : standing(race, time);
+    const words = isOver() ? verdict : standing(race, film);
+    if (view.verdict.textContent !== words) view.verdict.textContent = words;
     view.spoken.textContent = isOver() ? verdict : "";
     view.details.textContent = details;
     bar.playing.textContent = frame ? "Pause" : "Play";
   }
   const change = () => {
     kinds.value = races.indexOf(current());
-    view.request.replaceChildren(
-      make("span", { class: "sdl-hidden" }, "Request: "),
-      `“${current().request}”`,
-    );
-    view.parts.forEach((part, i) => layOut(part, lanes()[i]));
-    finish();
+    view.request.replaceChildren(hidden("Request: "), `“${current().request}”`);
+    view.parts.forEach((part) => {
+      part.done = -1;
+      part.total.textContent = `of ${formulas.tokens(current().lanes[part.name])} tokens`;
+    });
+    goTo(Infinity);
   };
-  const press = () => {
-    slow.setAttribute("aria-pressed", String(state().slow));
-    view.root.classList.toggle("sdl-race-slow", bar.isCalm || state().slow);
+  // The round of a pass, opened in "One round, slowly" if the page has it; a word of the upper lane leads to its round.
+  const open = (event) => {
+    const passed = event.target.closest("[data-pass]");
+    if (!passed) return;
+    let i = Number(passed.dataset.pass);
+    if (passed.closest(".sdl-race-plain")) {
+      let words = 0;
+      i = current().lanes.speculative.findIndex((pass) => (words += formulas.emitted(pass).length) > i);
+    }
+    if (i >= 0) dispatchEvent(new CustomEvent("sdl-round", { detail: formulas.roundOf(current(), i) }));
   };
-  const detach = attach({ model, el }, view.root, { "change:race": change, "change:slow": press }, draw);
+  const steer = (event) => {
+    const all = [...(event.target.closest(".sdl-race-bricks")?.children ?? [])];
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = all[all.indexOf(event.target) + by];
+    if (!next) return;
+    event.preventDefault();
+    [event.target.tabIndex, next.tabIndex] = [-1, 0];
+    next.focus();
+  };
+  const touch = () => {
+    isTouched = true;
+    clearTimeout(timer);
+  };
+  view.root.addEventListener("click", open);
+  view.root.addEventListener("keydown", steer);
+  for (const event of ["pointerdown", "keydown"]) view.root.addEventListener(event, touch);
+  const detach = attach({ model, el }, view.root, {}, draw);
+  const choose = () => {
+    change();
+    if (!bar.isCalm) run();
+  };
+  model.on("change:race", choose);
+  const finish = () => goTo(Infinity);
   addEventListener("beforeprint", finish);
-  press();
   change();
-  if (state().autoplay && !bar.isCalm) run();
+  const watcher = new IntersectionObserver(
+    ([entry]) => {
+      clearTimeout(timer);
+      if (entry.isIntersecting && !isTouched && !frame) timer = setTimeout(run, VIEWED);
+    },
+    { threshold: 0.6 },
+  );
+  if (state().autoplay && !bar.isCalm) watcher.observe(view.root);
   return () => {
-    cancelAnimationFrame(frame);
+    halt();
+    watcher.disconnect();
     removeEventListener("beforeprint", finish);
+    model.off("change:race", choose);
     detach();
   };
 }

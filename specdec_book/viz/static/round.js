@@ -1,6 +1,9 @@
-// One round, drawn from its recorded rows p and q and uniforms u.
+// One round, drawn from its recorded rows p and q and uniforms u. A round that was clicked in the race comes first.
 
 const PACE = 1700; // milliseconds per moment while playing
+
+// A greedy round draws no uniforms.
+const hasDice = ({ token }, isDrawn) => isDrawn && token.u !== null;
 
 const formulas = {
   // The probability that a draft is accepted; a chosen word has q = 1.
@@ -48,8 +51,9 @@ const formulas = {
     }
   },
 
-  moments(rounds, dice = true) {
+  moments(rounds, isDrawn = true) {
     return rounds.flatMap((round, at) => {
+      const dice = hasDice(round, isDrawn);
       const moment = (kind, row = 0, test = 0) => ({ round: at, kind, row, test });
       const drafts = round.rows.filter(({ tests }) => tests.length);
       const tests = round.rows.slice(0, round.accepted + 1).flatMap(({ tests }, row) =>
@@ -102,87 +106,133 @@ const digits = (x) => (x > 0 && x < 0.005 ? "<.01" : x.toFixed(2).replace(/^0/, 
 const named = (text) => `“${visible(text)}”`;
 const wordsOf = ({ words, tests }) => tests.map(({ word }) => words[word]);
 
-function sentence(rounds, moment, { numbers, dice }) {
+// What the parts are called: in the book's letters, or in the words of the start page.
+const LETTERS = {
+  model: "the target",
+  helper: "The draft proposes",
+  drafts: "draft",
+  kept: "accepted",
+  gone: "discarded",
+  dart: "point u",
+  bar: "the draft's bar",
+  tokens: "token",
+  pass: (count) =>
+    `It computes ${plural(count, "row")}: the target's distribution at the position of every draft, and at one more.`,
+  always: "p is at least q, so the word is always accepted.",
+  never: "p is 0, so the word is always rejected.",
+};
+const PLAIN = {
+  model: "the large model",
+  helper: "The helper guesses",
+  drafts: "guess",
+  kept: "kept",
+  gone: "thrown away",
+  dart: "dart",
+  bar: "the helper's amber bar",
+  tokens: "word",
+  pass: () => "It says how likely each next word is, after the text and after every guess.",
+  always:
+    "The large model likes it at least as much: blue covers the whole amber bar, so it is kept wherever the dart falls.",
+  never:
+    "The large model never writes it here: there is no blue on its amber bar, so it is rejected wherever the dart falls.",
+};
+const namesOf = (numbers) => (numbers ? LETTERS : PLAIN);
+const plurals = (count, word) => plural(count, word, `${word}${word.endsWith("s") ? "es" : "s"}`);
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+function sentence(rounds, moment, { numbers, dice: isDrawn }) {
   const { round: at, kind, row: level, test: i } = moment;
   const round = rounds[at];
+  const name = namesOf(numbers);
+  const dice = hasDice(round, isDrawn);
   const row = round.rows[level];
   const test = row.tests[i];
   const drafts = round.rows.filter(({ tests }) => tests.length).length;
   const added = round.rows[round.accepted].words[round.token.word];
   const residual = formulas.residuals(row)[i];
   const [p, q] = test ? [residual[test.word], test.q?.[test.word] ?? 1] : [];
+  const word = test && named(row.words[test.word]);
+  if (kind === "text" && at > 0) return "The text is longer now, and the next round begins.";
   if (kind === "text")
-    return at === 0
+    return numbers
       ? "A large model, the target, writes this text. A small model, the draft, proposes the next words."
-      : "The text is longer now, and the next round begins.";
+      : "A large model writes this text. A small helper guesses the next words.";
   if (kind === "draft") {
     const drawn = numbers && test.q ? ` It was drawn with q = ${digits(q)}.` : "";
-    return `The draft proposes ${wordsOf(row).map(named).join(" or ")}. It takes one draft pass.${drawn}`;
+    const cost = numbers ? ". It takes one draft pass." : ".";
+    return `${name.helper} ${wordsOf(row).map(named).join(" or ")}${cost}${drawn}`;
   }
-  if (kind === "pass")
-    return `One pass of the target reads the last word and ${drafts === 1 ? "the draft" : `all ${drafts} drafts`}. It computes ${plural(drafts + 1, "row")}: the target's distribution at the position of every draft, and at one more.`;
-  const word = test && named(row.words[test.word]);
-  if (kind === "test") return testSentence(word, i, p, q, test.u, numbers);
+  if (kind === "pass") {
+    const all = drafts === 1 ? `the ${name.drafts}` : `all ${plurals(drafts, name.drafts)}`;
+    return `One pass of ${name.model} reads the last word and ${all}. ${name.pass(drafts + 1)}`;
+  }
+  if (kind === "test") {
+    const rest = i > 0 ? " against the residual" : "";
+    const values = numbers ? ` p = ${digits(p)}, q = ${digits(q)}, u = ${digits(test.u)}.` : "";
+    const falls = `The ${name.dart} falls at random on ${name.bar}. Where the blue bar of ${name.model} covers it, the word is ${name.kept}.`;
+    return `${word} is tested${rest}. ${p >= q ? name.always : p === 0 ? name.never : falls}${values}`;
+  }
+  const lost =
+    drafts > level + 1
+      ? ` The ${name.drafts}${name.drafts.endsWith("s") ? "es" : "s"} after it followed a wrong word and are ${name.gone}.`
+      : "";
   if (kind === "verdict" && !dice)
     return test.kept
-      ? `The target's likeliest word here is also ${word}: it is accepted.`
-      : `The target's likeliest word here is ${named(row.words[formulas.argmax(row.p)])}, not ${word}. The draft is rejected, and all drafts after it are discarded.`;
+      ? `${capital(name.model)}'s likeliest word here is also ${word}: it is ${name.kept}.`
+      : `${capital(name.model)}'s likeliest word here is ${named(row.words[formulas.argmax(row.p)])}, not ${word}, which is rejected.${lost}`;
   if (kind === "verdict") {
     const odds = `p/q = ${digits(formulas.acceptance(p, q))}`;
     const comparison = numbers ? ` (${digits(test.u)} ${test.kept ? "<" : "≥"} ${odds})` : "";
-    if (test.kept) return `The point u is inside the part that p covers${comparison}: ${word} is accepted.`;
-    const rest = drafts > level + 1 ? " The drafts after it followed a wrong word and are discarded." : "";
-    return `The point u is outside the part that p covers${comparison}: ${word} is rejected.${rest}`;
+    return test.kept
+      ? `The ${name.dart} is on blue${comparison}: ${word} is ${name.kept}.`
+      : `The ${name.dart} is on bare amber${comparison}: ${word} is rejected.${lost}`;
   }
   if (kind === "residual")
-    return "The target must choose another word. It is drawn from the residual: the parts of the target's bars that are longer than the draft's.";
-  if (kind === "token") return tokenSentence(round.token.kind, named(added), dice);
-  const emitted = `One target pass emitted ${plural(round.accepted + 1, "token")}.`;
+    return numbers
+      ? "The target must choose another word. It is drawn from the residual: the parts of the target's bars that are longer than the draft's."
+      : "The large model writes another word instead. Only the blue beyond the amber counts; it is pink now.";
+  if (kind === "token") return tokenSentence(round.token.kind, named(added), dice, name);
+  const emitted = `One pass of ${name.model} ${numbers ? "emitted" : "wrote"} ${plural(round.accepted + 1, name.tokens)}.`;
   const cut =
     round.accepted === drafts
       ? "Nothing is cut."
       : `${round.caches.draft ? "Both caches are" : "The target's cache is"} cut back to the accepted text.`;
-  return [emitted, cut, ...(at > 0 ? [scorecard(rounds.slice(0, at + 1))] : [])].join(" ");
+  const isFollowed = at > 0 && rounds.every((each) => hasDice(each, isDrawn)); // a clicked round is no part of the run
+  return [
+    emitted,
+    ...(numbers ? [cut] : []),
+    ...(isFollowed ? [scorecard(rounds.slice(0, at + 1), name)] : []),
+  ].join(" ");
 }
 
-function scorecard(rounds) {
+function scorecard(rounds, { model, tokens: words }) {
   const tokens = rounds.reduce((sum, round) => sum + round.accepted + 1, 0);
-  return `So far: ${tokens} tokens from ${rounds.length} target passes; plain decoding needs ${tokens}.`;
+  return `So far: ${tokens} ${words}s from ${rounds.length} passes; alone, ${model} needs ${tokens}.`;
 }
 
-function testSentence(word, sibling, p, q, u, numbers) {
-  const rest = sibling > 0 ? " against the residual" : "";
-  const values = numbers ? ` p = ${digits(p)}, q = ${digits(q)}, u = ${digits(u)}.` : "";
-  const rule =
-    p >= q
-      ? "p is at least q, so the word is always accepted."
-      : p === 0
-        ? "p is 0, so the word is always rejected."
-        : "The line is the draft's bar scaled to length 1, with a random point u. The word is accepted if u is in the part that the target's bar covers.";
-  return `${word} is tested${rest}. ${rule}${values}`;
-}
-
-function tokenSentence(kind, word, dice) {
-  const free = kind === "bonus" ? " This bonus token needs no pass of its own." : "";
-  if (!dice) return `The target adds its own likeliest word, ${word}.${free}`;
+function tokenSentence(kind, word, dice, { model, drafts, kept, dart, tokens }) {
+  const free = kind === "bonus" ? ` This bonus ${tokens} needs no pass of its own.` : "";
+  if (!dice) return `${capital(model)} adds its own likeliest word, ${word}.${free}`;
   return kind === "recovered"
-    ? `The parts of the residual, scaled to length 1, form the line. The point u selects ${word}.`
-    : `All drafts were accepted, and one row remains. A random point on the target's bars selects ${word}.${free}`;
+    ? `These pieces, joined and scaled to length 1, form one bar. The second ${dart} selects ${word}.`
+    : `All ${drafts}${drafts.endsWith("s") ? "es" : "s"} were ${kept}, and the same pass gives one more ${tokens}. A ${dart} on the blue bars selects ${word}.${free}`;
 }
 
-function reply(rounds, moment, answer) {
+function reply(rounds, moment, answer, numbers) {
   if (answer === undefined) return "";
   const round = rounds[moment.round];
   if (moment.kind === "verdict") {
     const { kept } = round.rows[moment.row].tests[moment.test];
-    return answer === kept ? "✓ Correct. " : `✗ You chose ${answer ? "accept" : "reject"}. `;
+    return answer === kept
+      ? "✓ Correct. "
+      : `✗ You chose ${answer ? (numbers ? "accept" : "keep") : "reject"}. `;
   }
   const residual = formulas.residuals(round.rows[moment.row]).at(-1);
   const word = named(round.rows[moment.row].words[answer]);
   if (answer === round.token.word) return "✓ Correct. ";
   return residual[answer] > 0
     ? `${word} was possible. `
-    : `✗ ${word} has no residual, so it cannot be chosen. `;
+    : `✗ ${word} has no ${numbers ? "residual" : "blue left"}, so it cannot be chosen. `;
 }
 
 // Drawing
@@ -227,7 +277,7 @@ function drawText(box, round, moment) {
 function miniature(row, isLit) {
   const svg = make("svg", { viewBox: "0 0 60 20", preserveAspectRatio: "none" });
   const width = 60 / row.p.length;
-  const top = Math.max(...row.p);
+  const top = Math.max(...row.p) || 1;
   row.p.forEach((p, i) => {
     const high = isLit ? (18 * p) / top + 1 : 1;
     svg.append(rect(i * width + 1, 20 - high, width - 2, high, TARGET));
@@ -280,7 +330,7 @@ function drawGrid(grid, round, moment, options, before) {
   grid.style.setProperty("--sdl-places", round.rows.length + 1);
   grid.replaceChildren(
     ...cells("words", cell({ class: "sdl-round-guess sdl-prompt" }, root), ...drafts),
-    ...cells("target's p", cell({ class: "sdl-round-row" }), ...rows),
+    ...cells(options.numbers ? "target's p" : "large model", cell({ class: "sdl-round-row" }), ...rows),
     ...(options.caches ? strip("target") : []),
     ...(options.caches && lengths.draft !== null ? strip("draft") : []),
   );
@@ -290,7 +340,7 @@ function drawGrid(grid, round, moment, options, before) {
   const own = lengths.draft === null ? "" : `, in the draft's cache: ${lengths.draft}`;
   grid.setAttribute(
     "aria-label",
-    `${states.join(", ")}. Tokens in the target's cache: ${lengths.target}${own}.`,
+    `${states.join(", ")}.${options.caches ? ` Tokens in the target's cache: ${lengths.target}${own}.` : ""}`,
   );
 }
 
@@ -304,33 +354,37 @@ const [TARGET, DRAFT_LINE, RESIDUAL] = ["target", "draft-line", "recovered"].map
 );
 const PALE = "color-mix(in srgb, var(--sdl-draft) 35%, var(--sdl-surface))";
 
-// Two bars per word; below them the line.
+// The draft's bar of every word, with the target's laid over it, on which a dart falls; below them the residual's bar.
 function drawBars(svg, round, moment, options, wordCount, choose) {
   const { kind, row: level, test: i } = moment;
   const { words, tests, p: first } = round.rows[level];
   const residuals = formulas.residuals(round.rows[level]);
   const isKnown = rank(kind) >= rank("pass");
-  const isResidual = options.dice && round.token.kind === "recovered" && rank(kind) >= rank("residual");
+  const dice = hasDice(round, options.dice);
+  const isResidual = dice && round.token.kind === "recovered" && rank(kind) >= rank("residual");
   const last = tests.length - 1;
   const test = tests[isResidual ? last : i];
   const p = isResidual ? residuals[last] : (residuals[i] ?? first);
-  const q = test && options.dice ? formulas.rowOf(test, first) : null;
+  const q = test && dice ? formulas.rowOf(test, first) : null;
   const width = Math.max(250, widthOf(svg) || 420);
   const high = width < 400 ? 20 : 24; // px per word
   const [left, right, top] = [Math.min(110, width * 0.28), options.numbers ? 74 : 10, 22];
   const x = (mass) => left + (width - left - right) * mass; // one scale from 0 to 1 at every position
   const y = (word) => top + word * high;
-  const height = y(wordCount) + (options.dice ? 62 : 4);
+  const height = y(wordCount) + (options.dice ? 58 : 4);
   svg.setAttribute("height", height);
   svg.replaceChildren();
+  svg.dart = "";
   const isEmpty = kind === "text";
-  const name = (words, letter) => (options.numbers ? `${words} ${letter}` : words);
   if (isKnown || isEmpty)
-    svg.append(rect(left, 4, 12, 9, TARGET), write(left + 17, 13, "start", name("target", "p")));
+    svg.append(
+      rect(left, 4, 12, 9, TARGET),
+      write(left + 17, 13, "start", options.numbers ? "target p" : "large model"),
+    );
   if (q)
     svg.append(
-      rect(left + 92, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
-      write(left + 108, 13, "start", name("draft", "q")),
+      rect(left + 106, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
+      write(left + 122, 13, "start", options.numbers ? "draft q" : "helper"),
     );
   for (const mass of [0, 0.5, 1])
     svg.append(
@@ -350,10 +404,16 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     );
     const bar = (from, to, down, thick, fill, more) =>
       group.append(rect(x(from), y(word) + down, Math.max(1, x(to) - x(from)), thick, fill, more));
-    if (isKnown) bar(0, p[word], 1, 9, TARGET);
-    if (q) bar(0, q[word], 11, 7, PALE, { stroke: DRAFT_LINE });
+    if (q) bar(0, q[word], 2, 15, PALE, { stroke: DRAFT_LINE });
+    if (isKnown) bar(0, p[word], 5, 9, TARGET);
     if (isResidual && excess > 0)
-      bar(q[word], p[word], 0, 12, RESIDUAL, { stroke: "var(--sdl-ink)", "stroke-dasharray": "3 2" });
+      bar(q[word], p[word], 3, 13, RESIDUAL, { stroke: "var(--sdl-ink)", "stroke-dasharray": "3 2" });
+    if (q && test.word === word && (kind === "test" || kind === "verdict")) {
+      const end = x(Math.max(p[word], q[word])) + 8;
+      if (kind === "verdict")
+        group.append(write(end, y(word) + 15, "start", test.kept ? "✓" : "✗", { "font-weight": 700 }));
+      svg.dart = dartOf(x(test.u * q[word]), y(word) + 3, kind === "test");
+    }
     if (options.numbers && isKnown) {
       const both = [p[word], ...(q ? [q[word]] : [])].map(digits).join(" | ");
       group.append(write(width, y(word) + 15, "end", both, FAINT));
@@ -368,7 +428,8 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   const line = { x0: left, span: width - right - left, y: y(words.length) + 28 };
   if (isEmpty) return svg.setAttribute("aria-label", "Nothing is drafted yet.");
   const source = isResidual ? residuals.at(-1) : p;
-  if (options.dice) svg.append(...lineOf(line, round, moment, { p, q, source, test, x, y }));
+  svg.append(svg.dart);
+  if (dice && kind === "token") svg.append(...lineOf(line, round, moment, { q, source, x, y }));
   const shares = words.map((text, word) => {
     const both = [
       ...(isKnown ? [`target ${digits(p[word])}`] : []),
@@ -379,38 +440,26 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   svg.setAttribute("aria-label", `Bars by word. ${shares.join("; ")}.`);
 }
 
-// The line of length 1 and the point u.
-function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, source, test, x, y }) {
+// A dart whose tip is at (x, y); a new one falls.
+const dartOf = (x, y, isNew) =>
+  make(
+    "g",
+    { class: isNew ? "sdl-falls" : "" },
+    make("path", {
+      d: `M${x} ${y + 8}l-4 -9h3v-11l-4 -6h10l-4 6v11h3z`,
+      fill: "var(--sdl-ink)",
+      stroke: "var(--sdl-surface)",
+    }),
+  );
+
+// The bar of length 1 that the residual's pieces form, or the target's, and the dart that selects the added word.
+function lineOf({ x0, span, y: at }, round, { row: level }, { q, source, x, y }) {
   const { words } = round.rows[level];
   const lineX = (u) => x0 + span * u;
   const bar = (from, share, fill) =>
     rect(lineX(from), at, span * share, 14, fill, { stroke: "var(--sdl-control-line)" });
-  const ink = "var(--sdl-ink)";
-  const point = (u, isNew) =>
-    make(
-      "g",
-      { class: isNew ? "sdl-falls" : "" },
-      rect(lineX(u) - 1.2, at - 3, 2.5, 20, ink),
-      make("circle", { cx: lineX(u), cy: at - 9, r: 6.5, fill: ink }),
-    );
-  const title = (words) => write(x0 - 8, at + 12, "end", words, FAINT);
   const under = (u, words, isBold) =>
     write(Math.min(lineX(1) - 30, lineX(u)), at + 28, "middle", words, { "font-weight": isBold ? 700 : 400 });
-  const ends = [0, 1].map((end) => write(lineX(end), at + 28, "middle", end, FAINT));
-  if (kind === "test" || kind === "verdict") {
-    const share = formulas.acceptance(p[test.word], q[test.word]);
-    const verdict = test.kept
-      ? under(share / 2, "✓ accepted", true)
-      : under((1 + share) / 2, "✗ rejected", true);
-    return [
-      title(`${visible(words[test.word]).slice(0, 10)}?`),
-      bar(0, 1, PALE),
-      ...ends,
-      ...(kind === "verdict" ? [bar(0, share, "var(--sdl-accepted)"), verdict] : []),
-      point(test.u, kind === "test"),
-    ];
-  }
-  if (kind !== "token") return [];
   const isResidual = round.token.kind === "recovered";
   let below = 0;
   const pieces = source.flatMap((share, word) => {
@@ -424,38 +473,35 @@ function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, source
     const isWide = span * share > 9 * label.length;
     return [piece, ...(isWide ? [under(from + share / 2, label, word === round.token.word)] : [])];
   });
-  return [title("point u"), ...ends, ...pieces, point(round.token.u, true)];
+  return [...pieces, dartOf(lineX(round.token.u), at, true)];
 }
 
-function questionOf(kind, round, moment, choose, pass) {
+function questionOf(kind, round, moment, { model, kept }, choose, pass) {
   const { words } = round.rows[moment.row];
   const answers =
     kind === "accept"
       ? [
-          ["accept", true],
+          [kept === "kept" ? "keep" : "accept", true],
           ["reject", false],
         ]
       : words.map((text, word) => [visible(text), word]);
   return [
-    make(
-      "strong",
-      {},
-      kind === "accept" ? "Is it accepted or rejected?" : "Which word does the target choose?",
-    ),
+    make("strong", {}, kind === "accept" ? `Is it ${kept} or rejected?` : `Which word does ${model} choose?`),
     ...answers.map(([text, answer]) => button(text, () => choose(answer))),
     button("show me", pass),
   ];
 }
 
 function render({ model, el }) {
-  const rounds = model.get("rounds") ?? [];
+  const recorded = model.get("rounds") ?? [];
   const options = Object.fromEntries(
     ["dice", "caches", "quiz", "numbers"].map((name) => [name, model.get(name) ?? true]),
   );
-  const moments = formulas.moments(rounds, options.dice);
+  let rounds = recorded;
+  let moments = formulas.moments(rounds, options.dice);
   if (moments.length === 0) return showNothing(el);
   const id = newId("round");
-  const last = moments.length - 1;
+  const last = () => moments.length - 1;
   const answers = new Map();
   if (options.quiz && !model.get("autoplay"))
     openAt(
@@ -464,11 +510,11 @@ function render({ model, el }) {
       moments.findIndex((moment) => formulas.question(rounds, moment)),
     );
   const opening = model.get("moment") ?? 0;
-  const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
-  const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });
+  const now = () => Math.min(last(), Math.max(0, model.get("moment") ?? 0));
+  const set = (at) => assign(model, { moment: Math.min(last(), Math.max(0, at)) });
   const questionAt = (at) => (options.quiz ? formulas.question(rounds, moments[at]) : null);
   const bar = transport({
-    last: () => last,
+    last,
     now,
     set,
     onPlay: (isPlaying) => {
@@ -487,9 +533,22 @@ function render({ model, el }) {
     { min: 1, max: moments.length, step: 1, "aria-label": "Moment" },
     (value) => bar.go(value - 1),
   );
-  const tabs = rounds.map((_, at) =>
-    button(`round ${at + 1}`, () => bar.go(moments.findIndex((moment) => moment.round === at))),
-  );
+  const tabs = make("span", { class: "sdl-row" });
+  // Shows these rounds; the first of more than the recorded ones is the race's.
+  const take = (list) => {
+    rounds = list;
+    moments = formulas.moments(rounds, options.dice);
+    input.max = moments.length;
+    answers.clear();
+    const extra = list.length - recorded.length;
+    tabs.replaceChildren(
+      ...list.map((_, at) =>
+        button(at < extra ? "the race's round" : `round ${at + 1 - extra}`, () =>
+          bar.go(moments.findIndex((moment) => moment.round === at)),
+        ),
+      ),
+    );
+  };
   const text = make("span");
   const grid = make("div", { class: "sdl-round-grid", role: "img" });
   const bars = make("svg", { role: "img" });
@@ -508,10 +567,11 @@ function render({ model, el }) {
       make("p", { class: "sdl-round-text" }, text),
       grid,
       make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
-      make("div", { class: "sdl-row sdl-round-tabs" }, ...tabs, ...(about ? [make("small", {}, about)] : [])),
+      make("div", { class: "sdl-row sdl-round-tabs" }, tabs, ...(about ? [make("small", {}, about)] : [])),
     ),
   );
-  const wordCount = Math.max(...rounds.flatMap(({ rows }) => rows.map(({ words }) => words.length)));
+  const wordCount = Math.max(...recorded.flatMap(({ rows }) => rows.map(({ words }) => words.length)));
+  take(rounds);
   const draw = () => {
     const at = now();
     const moment = moments[at];
@@ -521,14 +581,19 @@ function render({ model, el }) {
     input.value = at + 1;
     output.textContent = `${at + 1} / ${moments.length}`;
     input.ariaValueText = `${at + 1} of ${moments.length}, round ${moment.round + 1}`;
-    tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === moment.round)));
+    [...tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === moment.round)));
     drawText(text, round, moment);
     drawGrid(grid, round, moment, options, isSame ? formulas.lengths(round, moments[at - 1]) : null);
     drawBars(bars, round, moment, options, wordCount, choose);
-    const words = reply(rounds, moment, answers.get(at - 1)) + sentence(rounds, moment, options);
+    const words =
+      reply(rounds, moment, answers.get(at - 1), options.numbers) + sentence(rounds, moment, options);
     if (spoken.textContent !== words) spoken.textContent = words;
     if (ask.at !== at)
-      ask.replaceChildren(...(question ? questionOf(question, round, moment, choose, bar.advance) : []));
+      ask.replaceChildren(
+        ...(question
+          ? questionOf(question, round, moment, namesOf(options.numbers), choose, bar.advance)
+          : []),
+      );
     ask.at = at;
     bar.show();
   };
@@ -544,10 +609,23 @@ function render({ model, el }) {
   if (model.get("autoplay") && !bar.isCalm) watcher.observe(root);
   if (model.get("autoplay") && bar.isCalm && now() === 0)
     set(moments.findLastIndex((moment) => moment.round === 0));
-  const offPaper = endOnPaper(now, set, last, opening);
+  const rejection = moments.findIndex(
+    ({ round, row, test, kind }) => kind === "verdict" && !rounds[round].rows[row].tests[test].kept,
+  );
+  const offPaper = endOnPaper(now, set, rejection < 0 ? last() : rejection, opening);
+  const open = ({ detail }) => {
+    watcher.disconnect();
+    take([detail, ...recorded]);
+    bar.go(0);
+    draw();
+    root.scrollIntoView({ block: "center", behavior: bar.isCalm ? "auto" : "smooth" });
+    if (!bar.isCalm) bar.begin();
+  };
+  addEventListener("sdl-round", open);
   draw();
   return () => {
     bar.stop();
+    removeEventListener("sdl-round", open);
     offPaper();
     watcher.disconnect();
     detach();
