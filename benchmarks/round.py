@@ -32,13 +32,18 @@ def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, tokens: int) -> d
 
 
 @experiment(
-    "rounds", "rounds of speculative decoding, word by word", time="1 minute", quick={"tokens": 40}
+    "rounds",
+    "rounds of speculative decoding, word by word",
+    time="1 minute",
+    quick={"tokens": 40},
+    timed=False,
 )
 @experiment(
     "rounds-start",
     "the start page's rounds of speculative decoding, word by word",
     time="1 minute",
     quick={"tokens": 40},
+    timed=False,
     given={"seed": 23, "chosen": (5, 6, 7), "stepper": False},
 )
 def rounds(
