@@ -102,8 +102,6 @@ BAD = [
     (dict(gamma=0), ValueError, "gamma=0"),
     (dict(max_ngram=0), ValueError, "max_ngram=0"),
     (dict(min_ngram=4), ValueError, "min_ngram=4"),
-    (dict(references=[[1, -2]]), ValueError, "references holds -2"),
-    (dict(references=[[0.5]]), TypeError, "references"),
 ]
 
 
@@ -113,6 +111,12 @@ def test_bad_arguments_are_rejected(options, error, message):
         PromptLookupDrafter(**options)
 
 
+@pytest.mark.parametrize("reference, error", [([1, -2], ValueError), ([0.5], TypeError)])
+def test_a_reference_that_is_no_row_of_ids_is_rejected(reference, error):
+    with pytest.raises(error, match="references"):
+        ReferenceLookupDrafter([reference])
+
+
 def test_a_reference_in_another_vocabulary_is_rejected():
     with pytest.raises(ValueError, match="references holds 48"):
-        stream(TARGET, [1], PromptLookupDrafter(references=[torch.tensor([3, 48])]))
+        stream(TARGET, [1], ReferenceLookupDrafter([torch.tensor([3, 48])]))

@@ -3,15 +3,11 @@
 Source: Saxena 2023, prompt lookup decoding.
 """
 
-from collections.abc import Sequence
-
 from specdec_lite.drafters.chain import ChainSession
 from specdec_lite.drafters.copying.matches import NgramIndex, match_lengths
-from specdec_lite.drafters.copying.reference_lookup import ReferenceLookupDrafter
 from specdec_lite.drafters.lengths import Length
-from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.speculation import Context, Drafter, Limits
 from specdec_lite.tree import TokenTree
 
 
@@ -27,30 +23,17 @@ class PromptLookupDrafter(Drafter):
         max_ngram: largest n, tried first (vLLM's `prompt_lookup_max`).
         min_ngram: smallest n, ≥ 1, tried last (vLLM's `prompt_lookup_min`).
         latest: take the latest occurrence; False: the earliest.
-        references: texts to copy from instead, as `ReferenceLookupDrafter` does.
     """
 
     def __init__(
-        self,
-        gamma: int | Length = 8,
-        max_ngram: int = 3,
-        min_ngram: int = 1,
-        latest: bool = True,
-        references: Sequence[Sequence[int]] = (),
+        self, gamma: int | Length = 8, max_ngram: int = 3, min_ngram: int = 1, latest: bool = True
     ):
         self.length = Length.of(gamma)
         self.orders = match_lengths(max_ngram, min_ngram)
         self.latest = latest
-        self.copier = None
-        if len(references):
-            self.copier = ReferenceLookupDrafter(references, gamma, max_ngram, min_ngram)
 
-    def start(self, context: Context) -> Session:
-        return PromptLookupSession(self) if self.copier is None else self.copier.start(context)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        if self.copier is not None:
-            self.copier.check(target, positions)
+    def start(self, context: Context) -> "PromptLookupSession":
+        return PromptLookupSession(self)
 
     def limits(self) -> Limits:
         return Limits.chain(self.length.gamma)

@@ -85,10 +85,7 @@ def stack_rows(tokens: Sequence[int], rows: Sequence[Tensor | None]) -> Tensor |
 
 
 def expand_tree(
-    context: Context,
-    children: Callable[[TokenTree, list[int]], list[list[Child]]],
-    levels: int,
-    budget: int | None = None,
+    context: Context, children: Callable[[TokenTree, list[int]], list[list[Child]]], levels: int
 ) -> Proposal:
     """Draft a tree level by level. Nodes are numbered in this order.
 
@@ -98,16 +95,13 @@ def expand_tree(
             root, −1), its children in sibling order. Drawn children come before chosen ones.
             Equal tokens become one node, and every draw keeps its row.
         levels: largest number of levels.
-        budget: largest number of draws; None for no limit. Draws beyond it are cut in drafting
-            order, which does not depend on the tokens.
     """
     builder = TreeBuilder()
     level = [-1]
     for _ in range(min(levels, context.wanted - 1)):
         families = zip(level, children(builder.tree, level))
         draws = [(parent, *child) for parent, family in families for child in family]
-        room = len(draws) if budget is None else budget - len(builder.nodes)
-        level = list(dict.fromkeys(builder.add(*draw) for draw in draws[:room]))
+        level = list(dict.fromkeys(builder.add(*draw) for draw in draws))
         if not level:
             break
     return builder.proposal()
