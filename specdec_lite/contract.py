@@ -99,7 +99,9 @@ class Limits:
 class Session:
     """One generation's drafting.
 
-    All state of a generation is stored here, so that generations can interleave.
+    All state of a generation is stored here, so that generations can interleave. A session inside
+    another one may hear no verdict, and may be given a text without tokens that it was given
+    before: what depends on the text follows it, as `drafters.followed.Followed` does.
 
     Attributes:
         passes: forward passes of the drafter so far; 0 for drafters without a model.
@@ -124,15 +126,6 @@ class Session:
             verdict: the rule's decision.
             scores: of [root] + tree.tokens, rejected rows included. These are inference tensors, so
                 a loss on them raises: learn from `scores.detached()`.
-        """
-
-    def cut(self, length: int) -> None:
-        """Forget the text beyond a length, because an outer round rejected it.
-
-        Called on sessions inside a session (cascades), before the next `propose`.
-
-        Args:
-            length: number of tokens that remain.
         """
 
 

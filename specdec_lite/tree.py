@@ -166,6 +166,22 @@ class TokenTree:
             node = self.parents[node]
         return tuple(reversed(nodes))
 
+    def along(self, text: Sequence[int]) -> tuple[int, ...]:
+        """Return the longest path from the root whose tokens a text begins with.
+
+        Args:
+            text: token ids.
+        """
+        tokens = self.tokens.tolist()
+        path: list[int] = []
+        for token in text:
+            below = self.children(path[-1] if path else -1)
+            node = next((child for child in below if tokens[child] == token), None)
+            if node is None:
+                break
+            path.append(node)
+        return tuple(path)
+
     def paths(self) -> list[tuple[int, ...]]:
         """Return one tuple of nodes for every leaf, from the root's child to the leaf."""
         return [self.path(node) for node in range(len(self)) if not self.children(node)]

@@ -101,17 +101,14 @@ class LostSession(ModelSession):
     """A session that, after its first token, is fed another token than it drafted."""
 
     def propose(self, context):
-        self.root = len(context.tokens)
-
         def follow(token):
-            fed = context.tokens[self.cache.length :] if token is None else [(token + 7) % 1000]
+            fed = self.followed.behind(context.tokens) if token is None else [(token + 7) % 1000]
             return self._score(fed).logits[0, -1]
 
         return draft_chain(context, follow, self.length)
 
     def observe(self, verdict, scores):
         self.length.observe(verdict)
-        self.cut(self.root)
 
 
 class LostBehindTheFirst(ModelDrafter):
@@ -123,10 +120,9 @@ class ArgmaxSession(ModelSession):
     """A session that proposes q's most likely tokens at every temperature."""
 
     def propose(self, context):
-        self.root = len(context.tokens)
         tokens = []
         for _ in range(min(self.length.gamma, context.wanted - 1)):
-            fed = [tokens[-1]] if tokens else context.tokens[self.cache.length :]
+            fed = [tokens[-1]] if tokens else self.followed.behind(context.tokens)
             tokens.append(int(fit(self._score(fed).logits[0, -1], context.vocab_size).argmax()))
         return Proposal(TokenTree.chain(tokens))
 

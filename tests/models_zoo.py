@@ -13,6 +13,7 @@ import transformers
 from specdec_lite import CausalLM, load_pair
 from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters import NgramModel
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.drafters.trees.expansion import expand_tree, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
@@ -242,35 +243,26 @@ class GrownSession(Session):
     """The session: its cache holds the committed text except the last one or two tokens."""
 
     def __init__(self, drafter, context):
-        self.drafter, self.root = drafter, len(context.tokens)
-        self.cache = drafter.model.new_cache()
-        if self.root > 1:
-            drafter.model.score(context.tokens[:-1], self.cache)
+        self.drafter, self.cache = drafter, drafter.model.new_cache()
+        self.followed = Followed(self.cache)
+        if len(context.tokens) > 1:
+            drafter.model.score(self.followed.behind(context.tokens[:-1]), self.cache)
 
     def propose(self, context):
-        self.root = len(context.tokens)
         score, children = self.drafter.model.score, self.drafter.children
 
         def expand(tree, nodes):
             self.passes += 1
             if nodes == [-1]:
-                fed = context.tokens[self.cache.length :]
+                fed = self.followed.behind(context.tokens)
                 rows = score(fed, self.cache, last=True).logits[0]
             else:
                 stored = len(tree) - len(nodes)
                 rows = score(tree.tokens[nodes], self.cache, tree, cached=stored).logits[0]
+                self.followed.tree = tree
             return [children(row, context) for row in rows]
 
         return expand_tree(context, expand, self.drafter.levels)
-
-    def observe(self, verdict, scores):
-        stored = self.cache.length - self.root
-        if stored > 0:
-            self.cache.keep((0, *(node + 1 for node in verdict.path if node < stored)))
-        self.cut(self.root + len(verdict.path))
-
-    def cut(self, length):
-        self.cache.crop(min(self.cache.length, length))
 
 
 def two_likeliest(logits, context):

@@ -164,9 +164,6 @@ class WatchedSession(Session):
     def observe(self, verdict, scores) -> None:
         self.session.observe(verdict, scores)
 
-    def cut(self, length: int) -> None:
-        self.session.cut(length)
-
     def _compare_cache(self, context: Context, before: list[Tensor], where: str) -> None:
         if not all(map(torch.equal, before, _contents(context.cache))):
             raise FaultFound("target's cache", f"{where}: stored keys or values differ")

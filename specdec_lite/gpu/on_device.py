@@ -212,14 +212,13 @@ class DeviceSession(ModelSession):
     """The same draft as `ModelSession`, token for token, under the same uniforms."""
 
     def propose(self, context: Context) -> Proposal:
-        self.root = len(context.tokens)
         gamma = min(self.length.gamma, context.wanted - 1)
         if gamma < 1:
             return NOTHING
         rng = _seeded(context.rng)
         numbers = [] if context.sampling.greedy else [rng.uniform() for _ in range(gamma)]
         uniforms = upload(numbers, self.model.device, torch.float64)
-        fed = upload(context.tokens[self.cache.length :], self.model.device)
+        fed = upload(self.followed.behind(context.tokens), self.model.device)
         tokens, rows = self._draft(fed, gamma, uniforms, context.sampling, context.vocab_size)
         return Proposal(TokenTree.chain(tokens), rows)
 

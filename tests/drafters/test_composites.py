@@ -128,12 +128,11 @@ class Witness(WrapperDrafter):
 
 
 class WitnessSession(WrapperSession):
-    """Require that a verdict is about the last proposal, and comes once, or a cut in its place."""
+    """Require that a verdict is about the last proposal, and comes at most once."""
 
     unheard = None
 
     def propose(self, context):
-        assert not self.unheard, "the last proposal had neither a verdict nor a cut"
         proposal = super().propose(context)
         self.unheard = proposal.trimmed(context.wanted - 1).tree.tokens.tolist()
         return proposal
@@ -143,10 +142,6 @@ class WitnessSession(WrapperSession):
         assert list(verdict.tokens) == self.unheard, "a verdict on another proposal"
         self.unheard = None
         super().observe(verdict, scores)
-
-    def cut(self, length):
-        self.unheard = None
-        super().cut(length)
 
 
 TOLD = COMPOSITES | {

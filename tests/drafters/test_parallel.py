@@ -212,7 +212,7 @@ def stale_blocks(session):
     rows_of = session.rows
 
     def late(context, count):
-        session.known = max(session.known, len(context.tokens) - 2)
+        session.text = context.tokens[:-2]
         return rows_of(context, count)
 
     session.rows = late

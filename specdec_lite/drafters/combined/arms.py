@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from specdec_lite.drafters.combined.composite import members
+from specdec_lite.drafters.followed import common_prefix
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter
@@ -39,12 +40,12 @@ class Arm:
     Attributes:
         session: the drafting of this generation.
         free: whether it costs so little that it can be measured in every round.
-        unheard: whether the session has heard no verdict on its last proposal.
         tokens: discounted sum of the tokens that its rounds emitted or would have emitted.
         cost: discounted sum of what these rounds cost.
         rounds: discounted number of these rounds.
         missed: the target's states that the session has not read yet.
         seen: number of tokens whose states were added to `missed`.
+        text: the text of the last round.
     """
 
     def __init__(self, drafter: Drafter, context: Context, prior: float = 2.0, weight: float = 1.0):
@@ -54,9 +55,9 @@ class Arm:
         self.cost = self.rounds = weight
         self.draft: tuple[int, Proposal] = (0, NOTHING)
         self.waiting: list[tuple[int, Proposal]] = []
-        self.unheard = False
         self.missed: Scores | None = None
         self.seen = 0
+        self.text = context.tokens[:0]
         self.passes = 0
 
     @staticmethod
@@ -74,6 +75,8 @@ class Arm:
 
     def catch_up(self, context: Context, costs: Costs) -> None:
         """Measure earlier drafts by the text that followed, then draft again if the arm is free."""
+        known, self.text = common_prefix(self.text, context.tokens), context.tokens
+        self.forget(known)
         if not self.free:
             self.age(costs)
             self.remember(context)
@@ -87,11 +90,7 @@ class Arm:
             else:
                 undecided.append((start, proposal))
         self.waiting = undecided
-        if self.unheard:
-            # Another arm drafted in the last round, so this session heard no verdict on its draft.
-            self.session.cut(self.draft[0])
         proposal = self.session.propose(context)
-        self.unheard = True
         self.draft = len(text), proposal
         if len(proposal.tree):
             self.waiting.append(self.draft)
@@ -121,7 +120,6 @@ class Arm:
         Shapes: scores [root].
         """
         self.session.observe(verdict, scores)
-        self.unheard = False
         if not self.free and verdict.tokens:
             self.add(1 + len(verdict.path), len(verdict.tokens), self.passes, costs)
 
@@ -140,8 +138,8 @@ class Arm:
             self.cost *= costs.discount
             self.rounds *= costs.discount
 
-    def cut(self, length: int) -> None:
-        """Forget the text beyond a length."""
+    def forget(self, length: int) -> None:
+        """Forget the text beyond a length, which an outer round took back."""
         self.waiting = [(start, draft) for start, draft in self.waiting if start <= length]
         surplus = self.seen - (length - 1)
         if surplus > 0:
@@ -149,18 +147,13 @@ class Arm:
             if self.missed is not None:
                 hidden = {layer: each[:, :-surplus] for layer, each in self.missed.hidden.items()}
                 self.missed = Scores(self.missed.logits, hidden)
-        self.session.cut(length)
 
 
 def follow(proposal: Proposal, text: Sequence[int]) -> tuple[int, bool]:
     """Return how many levels of a proposal a text follows, and whether more text cannot change it."""
-    node, tree = -1, proposal.tree
-    for depth, token in enumerate(text):
-        below = [child for child in tree.children(node) if int(tree.tokens[child]) == token]
-        if not below:
-            return depth, True
-        node = below[0]
-    return len(text), not tree.children(node)
+    path = proposal.tree.along(text)
+    end = path[-1] if path else -1
+    return len(path), len(path) < len(text) or not proposal.tree.children(end)
 
 
 def rows(scores: Scores, count: int) -> Scores:

@@ -112,7 +112,3 @@ class BanditSession(Session):
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         if self.chosen is not None:
             self.chosen.observe(verdict, scores, self.drafter)
-
-    def cut(self, length: int) -> None:
-        for arm in self.arms:
-            arm.cut(length)

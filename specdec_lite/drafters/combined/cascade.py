@@ -7,9 +7,9 @@ import torch
 from specdec_lite import checks
 from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.drafters.combined.composite import CompositeDrafter, inner_round
-from specdec_lite.engine.cache import Scores
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
@@ -63,6 +63,7 @@ class CascadeSession(Session):
         self.drafter = drafter
         self.layers = tuple(drafter.inner.hidden_layers)
         self.cache = drafter.model.new_cache(capacity=len(context.tokens) + context.wanted + 8)
+        self.followed = Followed(self.cache)
         self.scores = None
         self.read = 0
         self.scored = -1
@@ -71,6 +72,9 @@ class CascadeSession(Session):
     def _inner_context(self, context: Context, wanted: int) -> Context:
         """Feed the middle model the new committed tokens and return its context."""
         known = len(context.tokens) - 1
+        # The inner session forgets the states of tokens that this text does not have.
+        same = self.followed.trim(context.tokens)
+        self.read = min(self.read, max(0, same - 1))
         if self.layers and self.scored != known:
             # Rejections may have discarded the scores of tokens that stayed.
             self.cache.crop(min(self.cache.length, self.read))
@@ -82,7 +86,6 @@ class CascadeSession(Session):
         return replace(context, scores=self.scores, cache=self.cache, wanted=wanted)
 
     def propose(self, context: Context) -> Proposal:
-        self.root = len(context.tokens)
         wanted = min(self.drafter.gamma, context.wanted - 1)
         if wanted < 1:
             return NOTHING
@@ -95,13 +98,5 @@ class CascadeSession(Session):
             self.passes += 1
             tokens += step.tokens
             rows += context.sampling(inner.scores.logits[0])  # pyright: ignore[reportOptionalMemberAccess]
-        self.scores = inner.scores
+        self.scores, self.followed.text = inner.scores, inner.tokens
         return Proposal(TokenTree.chain(tokens), None if rule is exact_match else torch.stack(rows))
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        self.cut(self.root + len(verdict.path))
-
-    def cut(self, length: int) -> None:
-        self.cache.crop(min(self.cache.length, length))
-        self.read = min(self.read, length - 1)
-        self.inner.cut(length)

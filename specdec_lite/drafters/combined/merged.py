@@ -61,7 +61,3 @@ class MergedSession(Session):
                 q=tuple(verdict.q[node] for node in new),
             )
             session.observe(part, scores.along(new))
-
-    def cut(self, length: int) -> None:
-        for session in self.sessions:
-            session.cut(length)

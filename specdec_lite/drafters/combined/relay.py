@@ -14,9 +14,8 @@ from specdec_lite.drafters.combined.composite import CompositeDrafter, members
 from specdec_lite.drafters.self_drafts.pass_rows import PassDrafter
 from specdec_lite.drafters.self_drafts.self_draft import SelfDrafter
 from specdec_lite.drafters.trees.expansion import stack_rows
-from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
@@ -24,8 +23,8 @@ from specdec_lite.tree import TokenTree
 class RelayDrafter(CompositeDrafter):
     """Draft one chain whose parts, the legs, come from different drafters.
 
-    Each leg continues the tokens of the legs before it. Its session learns the accepted length by
-    `cut` and not by `observe`, since no verdict is about its tokens alone.
+    Each leg continues the tokens of the legs before it. Its session hears no verdict, since none is
+    about its tokens alone: it sees in the next text what was accepted.
 
     Args:
         legs: pairs (drafter, tokens) in order: a chain drafter and the largest number of tokens, ≥
@@ -70,11 +69,10 @@ class RelaySession(Session):
         self.legs = legs
 
     def propose(self, context: Context) -> Proposal:
-        self.root = len(context.tokens)
-        text = context.tokens
+        root, text = len(context.tokens), context.tokens
         rows: list[Tensor | None] = []
         for leg, (session, tokens) in enumerate(self.legs):
-            wanted = min(tokens + 1, self.root + context.wanted - len(text))
+            wanted = min(tokens + 1, root + context.wanted - len(text))
             inner = replace(context, tokens=text, wanted=wanted)
             part = session.propose(inner).trimmed(wanted - 1)
             if not part.is_plain_chain:  # of a drafter that does not tell its limits
@@ -83,12 +81,5 @@ class RelaySession(Session):
             rows += [None] * len(drafted) if part.probs is None else part.probs
             text = torch.cat((text, drafted))
         self.passes = sum(session.passes for session, _ in self.legs)
-        tokens = text[self.root :]
+        tokens = text[root:]
         return Proposal(TokenTree.chain(tokens), stack_rows(tokens.tolist(), rows))
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        self.cut(self.root + len(verdict.path))
-
-    def cut(self, length: int) -> None:
-        for session, _ in self.legs:
-            session.cut(length)

@@ -50,6 +50,3 @@ class WrapperSession(Session):
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         self.session.observe(verdict, scores)
-
-    def cut(self, length: int) -> None:
-        self.session.cut(length)

@@ -4,9 +4,11 @@ Source: llama.cpp's `ngram-mod` (common/ngram-mod.cpp).
 """
 
 import numpy as np
+import torch
 
 from specdec_lite import checks
 from specdec_lite.drafters.copying.matches import token_ids
+from specdec_lite.drafters.followed import common_prefix
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
@@ -64,18 +66,19 @@ class HashPoolDrafter(Drafter):
 
 
 class HashPoolSession(Session):
-    """The drafting of one generation. `length` is the number of tokens read so far."""
+    """The drafting of one generation. `text` is what was read into the pool so far."""
 
     def __init__(self, drafter: HashPoolDrafter):
         self.drafter = drafter
         self.pool = drafter.pool.copy()
-        self.length = 0
+        self.text = torch.empty(0, dtype=torch.long)
 
     def propose(self, context: Context) -> Proposal:
         n = self.drafter.n
-        text = context.tokens[max(0, self.length - n) :].tolist()
+        known = common_prefix(self.text, context.tokens)
+        text = context.tokens[max(0, known - n) :].tolist()
         self.drafter.read(self.pool, text)
-        self.length = len(context.tokens)
+        self.text = context.tokens
         most = min(self.drafter.gamma, context.wanted - 1) if len(text) >= n else 0
         ngram = text[-n:]
         tokens: list[int] = []
@@ -83,6 +86,3 @@ class HashPoolSession(Session):
             tokens.append(token)
             ngram = [*ngram[1:], token]
         return Proposal(TokenTree.chain(tokens))
-
-    def cut(self, length: int) -> None:
-        self.length = min(self.length, length)

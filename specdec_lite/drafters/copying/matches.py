@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from specdec_lite.checks import whole
+from specdec_lite.drafters.followed import common_prefix
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
@@ -45,6 +46,7 @@ class NgramIndex:
     def __init__(self, orders: Iterable[int]):
         self.orders = sorted(orders, reverse=True)
         self.text: list[int] = []
+        self.read = torch.empty(0, dtype=torch.long)
         self.positions: dict[tuple[int, ...], list[int]] = {}
 
     def extend(self, tokens: Iterable[int]) -> None:
@@ -55,7 +57,9 @@ class NgramIndex:
             self.text.append(token)
 
     def catch_up(self, context: Context) -> None:
-        """Append the tokens committed since the last call."""
+        """Make the committed text the indexed one, from the first token that differs on."""
+        self.cut(common_prefix(self.read, context.tokens))
+        self.read = context.tokens
         self.extend(context.tokens[len(self.text) :].tolist())
 
     def cut(self, length: int) -> None:

@@ -61,6 +61,3 @@ class PromptLookupSession(ChainSession):
         self.source = positions[-1 if self.latest else 0]
         most = min(self.length.most(context), context.wanted - 1)
         return Proposal(TokenTree.chain(self.text.continuation(self.source, most)))
-
-    def cut(self, length: int) -> None:
-        self.text.cut(length)

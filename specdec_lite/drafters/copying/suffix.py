@@ -85,6 +85,3 @@ class SuffixSession(Session):
         pairs = zip(lengths, latest)
         rows = [index.continuation(position, budget) for n, position in pairs if n == longest]
         return frequency_tree(rows, budget, drafter.width, drafter.least)
-
-    def cut(self, length: int) -> None:
-        self.text.cut(length)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.eagle.feature_head import FeatureHead
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.trees.expansion import (
     ConfidenceTree,
@@ -65,8 +66,9 @@ class FedTree(TokenTree):
 class FeatureSession(ChainSession):
     """Draft a chain or a tree, starting from the target's newest hidden state.
 
-    Between rounds the cache holds one entry for every pair of committed tokens, each made with the
-    target's own state. Entries added while drafting are removed before the round is verified.
+    Entry i of the cache pairs the state of token i with token i + 1, so the cache follows the text
+    from its second token on. Its entries were made with the target's own states; those added while
+    drafting were made with drafted states, and are made again even for accepted tokens.
 
     Args:
         target: the model whose embeddings are read.
@@ -94,6 +96,7 @@ class FeatureSession(ChainSession):
         self.body = body
         self.draft = draft
         self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
+        self.followed = Followed(self.cache)
         self.states = torch.empty(0)
         self.fed = FedTree.empty()
         chooses = isinstance(draft, ConfidenceTree) or context.sampling.greedy
@@ -123,19 +126,17 @@ class FeatureSession(ChainSession):
         # After a prompt of one token no token has been scored yet, so there is no state to read.
         if context.scores is None:
             return NOTHING
-        # Entry i pairs the state of token i with token i + 1, so the cache is one shorter than the
-        # text. The target's own states replace the drafted ones of accepted tokens.
-        fresh = len(context.tokens) - 1 - self.cache.length
-        features = [context.scores.hidden[layer][0, -fresh:] for layer in self.head.layers]
-        newest = upload(context.tokens[-fresh:], self.target.device)
+        newest, features = self.fresh(context)
         first, states = self._score(newest, self.head.begin(features))
-        committed = self.cache.length
         self.states = states[-1:]
         self.fed = FedTree.empty(states.device)
-        proposal = self._draft(context, first)
-        # Drafted entries were made with drafted states, so even accepted ones are made again.
-        self.cache.crop(committed)
-        return proposal
+        return self._draft(context, first)
+
+    def fresh(self, context: Context) -> tuple[Tensor, list[Tensor]]:
+        """Return the tokens [n] of the pairs that the cache lacks, and the states before them."""
+        newest = upload(self.followed.behind(context.tokens[1:]), self.target.device)
+        hidden = context.scores.hidden  # pyright: ignore[reportOptionalMemberAccess]
+        return newest, [hidden[layer][0, -len(newest) :] for layer in self.head.layers]
 
     def _draft(self, context: Context, first: Tensor) -> Proposal:
         """Draft from the logits `first` [1, V] of the first drafted token."""
@@ -160,6 +161,3 @@ class FeatureSession(ChainSession):
         self.fed = self.fed.extended(above)
         logits, self.states = self._score(tokens, self.states[above], self.fed, cached)
         return logits
-
-    def cut(self, length: int) -> None:
-        self.cache.crop(min(self.cache.length, length - 1))

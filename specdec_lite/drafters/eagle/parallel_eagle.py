@@ -18,7 +18,6 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context
-from specdec_lite.transfer import upload
 
 
 class TailBlock(Block):
@@ -96,10 +95,8 @@ class ParallelEagleSession(FeatureSession):
         if context.scores is None:
             return NOTHING
         count = max(1, min(self.length.most(context), context.wanted - 1))
-        head, committed = self.head, len(context.tokens) - 1
-        fresh = committed - self.cache.length
-        features = [context.scores.hidden[layer][0, -fresh:] for layer in head.layers]
-        newest = upload(context.tokens[-fresh:], self.target.device)
+        head = self.head
+        newest, features = self.fresh(context)
         masks = newest.new_full((count - 1,), head.mask_id)
         tokens = torch.cat((newest, masks))
         states = torch.cat((head.begin(features), head.mask_state().expand(count - 1, -1)))
@@ -108,8 +105,6 @@ class ParallelEagleSession(FeatureSession):
         scores = self.body.score(
             tokens, self.cache, None, ("final",), states=(0, pairs), logits=False
         )
-        # Masks are never kept: the tokens in their places are paired with the target's states.
-        self.cache.crop(committed)
         rows = self.body.head(scores.hidden["final"][0, -count:])
         if self.ids is None:
             rows = head.spread(rows, self.target.vocab_size)

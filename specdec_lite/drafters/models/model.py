@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.drafters.chain import ChainSession, draft_chain, fit
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
@@ -64,13 +65,13 @@ class ModelSession(ChainSession):
     def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
         super().__init__(gamma)
         self.model = model
-        self.root = len(context.tokens)
-        capacity = self.root + context.wanted + self.length.gamma
+        capacity = len(context.tokens) + context.wanted + self.length.gamma
         self.cache = model.new_cache(capacity=capacity)
+        self.followed = Followed(self.cache)
         self.vocab_size = context.vocab_size
         self.rejections = 0
-        if self.root > 1:
-            self._score(context.tokens[:-1])
+        if len(context.tokens) > 1:
+            self._score(self.followed.behind(context.tokens[:-1]))
 
     def _score(self, tokens: Tensor) -> Scores:
         """Feed tokens [n] and return the scores of the last one."""
@@ -80,21 +81,18 @@ class ModelSession(ChainSession):
         return self.model.score(tokens, self.cache, last=True)
 
     def propose(self, context: Context) -> Proposal:
-        self.root = len(context.tokens)
-
         def follow(token: Tensor | None) -> Tensor:
             # The first pass of a round also feeds what the cache lacks: the token that the target
             # added and, if all drafts were accepted, the last draft, which was never fed.
-            fed = context.tokens[self.cache.length :] if token is None else token
+            fed = self.followed.behind(context.tokens) if token is None else token
             return self._score(fed).logits[0, -1]
 
         return draft_chain(context, follow, self.length)
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         super().observe(verdict, scores)
+        self.followed.observe(verdict)
         self._warn_of_another_vocabulary(verdict)
-        # Rejected drafts were fed: their keys follow a text that does not exist.
-        self.cut(self.root + len(verdict.path))
 
     def _warn_of_another_vocabulary(self, verdict: Verdict) -> None:
         """Warn once if nothing was accepted in the first rounds and the vocabularies differ in size.
@@ -111,6 +109,3 @@ class ModelSession(ChainSession):
                 " tokenizer? TextMatchDrafter drafts with another one",
                 stacklevel=2,
             )
-
-    def cut(self, length: int) -> None:
-        self.cache.crop(min(self.cache.length, length))

@@ -82,4 +82,4 @@ class OnlineSession(ModelSession):
         super().observe(verdict, scores)
         if verdict.kind == "recovered":
             row = scores.logits[0, verdict.path[-1] + 1 if verdict.path else 0]
-            self.examples.rows[self.root + len(verdict.path)] = row.softmax(-1)
+            self.examples.rows[len(self.examples.text) + len(verdict.path)] = row.softmax(-1)

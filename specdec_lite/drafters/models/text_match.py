@@ -10,6 +10,7 @@ import torch
 
 from specdec_lite import checks
 from specdec_lite.drafters.chain import ChainSession
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
@@ -80,7 +81,7 @@ class TextMatchSession(ChainSession):
         super().__init__(drafter.length)
         self.drafter = drafter
         self.cache = drafter.model.new_cache(capacity=2 * (len(context.tokens) + context.wanted))
-        self.fed: list[int] = []
+        self.followed = Followed(self.cache)
 
     def propose(self, context: Context) -> Proposal:
         drafter, committed = self.drafter, context.tokens.tolist()
@@ -99,17 +100,14 @@ class TextMatchSession(ChainSession):
     def _draft(self, ids: list[int], count: int) -> list[int]:
         """Return tokens chosen one after another; the cache keeps what is still the text's."""
         # The draft's own tokens of a longer text may differ from those of its beginning.
-        same = next((i for i, (a, b) in enumerate(zip(self.fed, ids)) if a != b), len(self.fed))
-        same = min(same, len(ids) - 1)  # the last token is fed again for its logits
-        self.cache.crop(same)
-        self.fed = self.fed[:same]
+        new = self.followed.behind(torch.tensor(ids))
         drafted: list[int] = []
         while len(drafted) < count:
-            new = (ids + drafted)[len(self.fed) :]
             self.passes += 1
-            logits = self.drafter.model.score(torch.tensor(new), self.cache, last=True).logits
-            self.fed += new
-            drafted.append(int(logits[0, -1].argmax()))
+            logits = self.drafter.model.score(new, self.cache, last=True).logits
+            new = logits[0, -1].argmax(-1, keepdim=True)
+            drafted.append(int(new))
+        self.followed.text = torch.tensor(ids + drafted)
         return drafted
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from specdec_lite.drafters.followed import common_prefix
 from specdec_lite.drafters.heads.vocabulary import OutputHead
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.parallel.block_head import BlockHead
@@ -24,8 +25,8 @@ class BlockSession(ParallelSession):
         context: context at the start of the generation.
 
     Attributes:
-        storage: keys and values of the target's states at the first `known` committed tokens,
-            followed by those of the last block.
+        storage: keys and values of the target's states at the tokens `text`, followed by those of
+            the last block.
     """
 
     def __init__(
@@ -45,27 +46,26 @@ class BlockSession(ParallelSession):
         self.output_head = output_head
         capacity = len(context.tokens) + context.wanted + self.head.size
         self.storage = NativeStorage(self.head, 1, capacity)
-        self.known = 0
+        self.text = context.tokens[:0]
 
     def rows(self, context: Context, count: int) -> Tensor:
         head = self.head
-        before, self.known = self.known, len(context.tokens) - 1
-        self.storage.reserve(self.known + head.size)
+        text = context.tokens[:-1]
+        before, known = common_prefix(self.text, text), len(text)
+        self.text = text
+        self.storage.reserve(known + head.size)
         past = self.storage.tensors.layers
-        states = [context.scores.hidden[layer][:, before - self.known :] for layer in head.layers]  # pyright: ignore[reportOptionalMemberAccess]
+        states = [context.scores.hidden[layer][:, before - known :] for layer in head.layers]  # pyright: ignore[reportOptionalMemberAccess]
         angles = head.rotary(self.target.device, states[0].dtype)
-        cos, sin = (table[before : self.known] for table in angles)
+        cos, sin = (table[before:known] for table in angles)
         head.inject(states, past, cos, sin, before)
-        block = slice(self.known, self.known + head.size)
+        block = slice(known, known + head.size)
         anchor = self.target.embed(context.tokens[-1:])[None]
         cos, sin = (table[block] for table in angles)
         with steady_attention(self.target.device):
-            filled = head.fill(anchor, past, cos, sin, self.known)
+            filled = head.fill(anchor, past, cos, sin, known)
         self.states = filled[0, 0, :count]
         return self.output_head.head(self.states)
-
-    def cut(self, length: int) -> None:
-        self.known = min(self.known, length - 1)
 
     @torch.inference_mode()
     def acceptance(self, position: int, token: Tensor) -> float:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.parallel.parallel import ParallelSession
 from specdec_lite.engine.linear import pack
@@ -59,7 +60,7 @@ class PardDrafter(Drafter):
 
 
 class PardSession(ParallelSession):
-    """The drafting of one generation. After every pass the cache holds the committed text alone."""
+    """The drafting of one generation. The cache follows the text, so it keeps no mask."""
 
     def __init__(self, drafter: PardDrafter, context: Context):
         super().__init__(drafter.length)
@@ -67,18 +68,14 @@ class PardSession(ParallelSession):
         self.mask_id = drafter.mask_id
         capacity = len(context.tokens) + context.wanted + self.length.gamma
         self.cache = self.model.new_cache(capacity=capacity)
+        self.followed = Followed(self.cache)
 
     def rows(self, context: Context, count: int) -> Tensor:
-        fresh = context.tokens[self.cache.length :].clamp(max=self.model.vocab_size - 1)
+        fresh = self.followed.behind(context.tokens).clamp(max=self.model.vocab_size - 1)
         masks = fresh.new_full((count - 1,), self.mask_id)
         logits = self.model.score(torch.cat((fresh, masks)), self.cache).logits[0, -count:]
-        self.cut(len(context.tokens) + 1)
         masked = torch.arange(logits.shape[-1], device=logits.device) == self.mask_id
         return logits.masked_fill(masked, float("-inf"))
-
-    def cut(self, length: int) -> None:
-        # The last token of the text is always fed again: the first row is read there.
-        self.cache.crop(min(self.cache.length, length - 1))
 
 
 def build(**config) -> Transformer:

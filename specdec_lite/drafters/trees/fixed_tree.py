@@ -59,8 +59,6 @@ class FixedTreeSession(ModelTreeSession):
 
     def propose(self, context: Context) -> Proposal:
         shape = self.drafter.tree
-        self.root = len(context.tokens)
-        self.fed = {}
         builder = TreeBuilder()
         queue = [(-1, shape.children(-1))]  # (node, the nodes of the shape to draft below it)
         for level in range(min(shape.levels, context.wanted - 1)):
@@ -69,7 +67,6 @@ class FixedTreeSession(ModelTreeSession):
             # The whole level in one pass: nodes of earlier levels are in the cache.
             nodes = [node for node, _ in queue]
             rows = self.rows(context, builder.tree, nodes) if level else [self.begin(context)]
-            self.fed |= {node: node for node in nodes if level}
             children: dict[int, tuple[int, ...]] = {}
             families = self._families(context, rows, [len(below) for _, below in queue])
             for (node, below), family in zip(queue, families):

@@ -52,8 +52,6 @@ class SpecExecSession(ModelTreeSession):
 
     def propose(self, context: Context) -> Proposal:
         drafter = self.drafter
-        self.root = len(context.tokens)
-        self.fed = {}
         levels = min(drafter.depth, context.wanted - 1)
         if levels < 1:
             return NOTHING
@@ -86,7 +84,4 @@ class SpecExecSession(ModelTreeSession):
             numbers = {-1: -1} | {node: i for i, node in enumerate(order)}
             fed = TokenTree([tokens[n] for n in order], [numbers[parents[n]] for n in order])
             rows = self.rows(context, fed, range(len(fed) - len(frontier), len(fed)))
-        tree, old = TokenTree(tokens, parents).prune(best_nodes)
-        fed_at = {node: i for i, node in enumerate(order)}
-        self.fed = {new: fed_at[node] for new, node in enumerate(old) if node in fed_at}
-        return Proposal(tree)
+        return Proposal(TokenTree(tokens, parents).prune(best_nodes)[0])

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.drafters.chain import fit
-from specdec_lite.engine.cache import Scores
+from specdec_lite.drafters.followed import Followed
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context, Drafter, Session, fed_tokens
 from specdec_lite.tree import TokenTree
 
@@ -41,18 +41,14 @@ class ModelTreeSession(Session):
         model: the draft model.
         room: cache entries that one round may need.
         context: context at the start of the generation.
-
-    Attributes:
-        fed: node of the proposal → its number among the nodes that were fed.
     """
 
     def __init__(self, model: CausalLM, room: int, context: Context):
         self.model = model
-        self.root = len(context.tokens)
-        self.fed: dict[int, int] = {}
-        self.cache = model.new_cache(capacity=self.root + context.wanted + room)
-        if self.root > 1:
-            self._score(context.tokens[:-1])
+        self.cache = model.new_cache(capacity=len(context.tokens) + context.wanted + room)
+        self.followed = Followed(self.cache)
+        if len(context.tokens) > 1:
+            self._score(self.followed.behind(context.tokens[:-1]))
 
     def _score(
         self, tokens: Tensor, *tree: TokenTree, last: bool = True, cached: int = 0
@@ -65,7 +61,7 @@ class ModelTreeSession(Session):
 
     def begin(self, context: Context) -> Tensor:
         """Feed the tokens committed since the last round and return the logits [V] after them."""
-        logits = self._score(context.tokens[self.cache.length :])
+        logits = self._score(self.followed.behind(context.tokens))
         return fit(logits[-1], context.vocab_size)
 
     def rows(self, context: Context, tree: TokenTree, nodes: Sequence[int]) -> list[Tensor]:
@@ -75,19 +71,10 @@ class ModelTreeSession(Session):
         """
         stored = len(tree) - len(nodes)  # the other nodes are in the cache since earlier levels
         if stored and getattr(self.model.backend, "by_path", False):
-            self.cache.crop(self.root - 1)
+            self.cache.crop(len(context.tokens) - 1)
             fed = fed_tokens(self.model, context, Proposal(tree))
             logits = self._score(fed, tree, last=False)[1 + stored :]
         else:
             logits = self._score(tree.tokens[stored:], tree, last=False, cached=stored)
+        self.followed.tree = tree
         return [fit(row, context.vocab_size) for row in logits]
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        # Keep the keys of the accepted path; number 0 is the root, which the last pass fed too.
-        if self.cache.length > self.root:
-            path = [self.fed[node] + 1 for node in verdict.path if node in self.fed]
-            self.cache.keep((0, *path))
-        self.cut(self.root + len(verdict.path))
-
-    def cut(self, length: int) -> None:
-        self.cache.crop(min(self.cache.length, length))
