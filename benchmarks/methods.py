@@ -18,11 +18,10 @@ from pathlib import Path
 from specdec_book import recordings
 from specdec_lite import CausalLM, TokenTree, acceptance as a, drafters as d
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.drafters.copying.ngram_model import NgramModel
 from specdec_lite.drafters.lengths import Confidence
-from specdec_lite.drafters.self_drafts.layer_skip import sublayers
-from specdec_lite.drafters.trees.expansion import with_replacement
-from specdec_lite.drafters.trees.tree_shapes import balanced
+from specdec_lite.drafters.ngrams import NgramModel
+from specdec_lite.drafters.self_drafts import sublayers
+from specdec_lite.drafters.trees import balanced, with_replacement
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, SHIPPED as WEIGHTS
 from specdec_lite.speculation import Verifier

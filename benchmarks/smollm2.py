@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from specdec_lite import CausalLM
-from specdec_lite.drafters.copying.indexes import Counts, SuffixArray
+from specdec_lite.drafters.ngrams import Counts, SuffixArray
 from specdec_lite.texts.corpus import training_text
 
 STOP = 2

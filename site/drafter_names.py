@@ -1,6 +1,6 @@
 """List the public drafters in `specdec_lite/drafters/__init__.pyi`, from their families' files.
 
-`python site/drafter_names.py` writes the file. A class in a family's folder whose name ends in
+`python site/drafter_names.py` writes the file. A class of a family's file whose name ends in
 Drafter is public; the other names of the file, such as `draft_chain`, stay as they are.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 DRAFTERS = Path(__file__).resolve().parents[1] / "specdec_lite" / "drafters"
 STUB = DRAFTERS / "__init__.pyi"
-BASES = {"CompositeDrafter", "GroupDrafter", "ModelTreeDrafter", "SelfDrafter", "WrapperDrafter"}
+BASES = {f"{name}Drafter" for name in "Composite Group Head ModelTree Self Wrapper".split()}
 """What drafters have in common, which drafts nothing by itself."""
 WIDTH = 100
 
@@ -17,8 +17,8 @@ WIDTH = 100
 def drafters() -> dict[str, str]:
     """Return the module of every public drafter, by the name of its class."""
     return {
-        node.name: ".".join(("specdec_lite.drafters", path.parent.name, path.stem))
-        for path in DRAFTERS.glob("*/*.py")
+        node.name: f"specdec_lite.drafters.{path.stem}"
+        for path in DRAFTERS.glob("*.py")
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and node.name.endswith("Drafter")
         if node.name not in BASES

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "specdec_lite"
 FILES = """sampling tree proposal acceptance/protocol acceptance/exact acceptance/greedy contract
-speculation request decoding engine/cache engine/models engine/native engine/transformer
-drafters/lengths drafters/chain drafters/models/model transfer checks acceptance/__init__
+speculation options decoding engine/cache engine/models engine/native engine/transformer
+drafters/lengths drafters/chain drafters/models transfer checks acceptance/__init__
 drafters/__init__ __init__ _lazy""".split()
 """What `generate` with a `ModelDrafter` imports; a test compares the list with a real import.
 An `__init__` that is only a docstring is left out."""

@@ -5,24 +5,22 @@ rows share the pass and wait for the slowest of them. Source: Qian et al. 2024, 
 (BASS), without its kernels.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Unpack
 
 from specdec_lite import checks
-from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Context, Drafter, Session
 from specdec_lite.decoding import Output
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
+from specdec_lite.options import OptionNames, Request, prepare
 from specdec_lite.proposal import Proposal, Step
-from specdec_lite.request import Request, prepare
 from specdec_lite.sampling import Rng, SeededRng
 from specdec_lite.scheduling import FirstDrop
 from specdec_lite.speculation import (
-    PathProcessor,
-    Verifier,
     check_cache,
     commit,
     elapsed,
@@ -64,17 +62,11 @@ def generate_batch(
     target: CausalLM,
     prompts: Sequence,
     drafter: Drafter | None = None,
-    max_new_tokens: int = 64,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    rule: RuleFunction | Verifier | None = None,
-    stop_token_ids: int | Collection[int] | None = None,
+    *values,
     seeds: Sequence[int | None] | None = None,
-    processors: PathProcessor | Sequence[PathProcessor] | None = (),
-    logprobs: bool = False,
     n: int = 1,
     schedule: FirstDrop | None = None,
+    **options: Unpack[OptionNames],
 ) -> list[Output]:
     """Decode every prompt as `generate` would, all of them together.
 
@@ -89,18 +81,12 @@ def generate_batch(
         prompts: at least one row of ids; rows may have different lengths. Or a tokenizer's encoding
             of several texts; entries that its attention_mask marks as padding are left out.
         drafter: drafts for each row by itself; None for plain decoding.
-        max_new_tokens: as in `generate`, for every row.
-        temperature: as in `generate`, for every row.
-        top_k: as in `generate`, for every row.
-        top_p: as in `generate`, for every row.
-        rule: as in `generate`, for every row.
-        stop_token_ids: as in `generate`, for every row.
+        values: options of `generate` for every row, in its order from max_new_tokens on.
         seeds: one per output; None to seed all from the operating system.
-        processors: as in `generate`, for every row.
-        logprobs: as in `generate`.
         n: samples per prompt, ≥ 1, with seeds of their own.
         schedule: chooses which drafted tokens each pass verifies, as `scheduling.FirstDrop` does;
             None: all of them.
+        options: options of `generate` for every row, by name.
 
     Returns:
         n outputs per prompt: all of the first prompt, then all of the second, and so on.
@@ -116,8 +102,7 @@ def generate_batch(
         raise ValueError("prompts is empty: must hold at least one row of token ids")
     prompts = [prompt for prompt in prompts for _ in range(checks.whole("n", n, 1))]
     rngs = sources_of_chance(seeds, len(prompts))
-    same = (max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, processors, logprobs)
-    requests = [prepare(target, prompt, drafter, *same) for prompt in prompts]
+    requests = [prepare(target, prompt, drafter, *values, **options) for prompt in prompts]
     rows, storage = start_rows(requests, rngs)
     return decode_rows(requests[0], storage, rows, schedule)
 
@@ -206,8 +191,10 @@ def run_round(
     verified = now(target.device)
     for index, (row, proposal, scores) in enumerate(zip(rows, proposals, all_scores)):
         began = perf_counter()
-        scores = process_scores(request.processors, row.context.tokens, proposal.tree, scores)
-        verdict = verify(request.rule, proposal, scores, row.context)
+        scores = process_scores(
+            request.options.processors, row.context.tokens, proposal.tree, scores
+        )
+        verdict = verify(request.options.rule, proposal, scores, row.context)
         step, row.context = commit(row.cache, row.context, proposal, verdict, scores, request.stops)
         row.session.observe(verdict, scores)
         if schedule is not None:

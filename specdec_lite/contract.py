@@ -101,7 +101,7 @@ class Session:
 
     All state of a generation is stored here, so that generations can interleave. A session inside
     another one may hear no verdict, and may be given a text without tokens that it was given
-    before: what depends on the text follows it, as `drafters.followed.Followed` does.
+    before: what depends on the text follows it, as `drafters.chain.Followed` does.
 
     Attributes:
         passes: forward passes of the drafter so far; 0 for drafters without a model.

@@ -2,14 +2,15 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.options import OptionNames, Request, default_rule, prepare, source_of_chance
 from specdec_lite.proposal import Step
-from specdec_lite.request import Request, default_rule, prepare, source_of_chance
 from specdec_lite.sampling import Rng
 from specdec_lite.speculation import Drafter, PathProcessor, Verifier, speculate
 
@@ -124,33 +125,21 @@ def stream(
     target: CausalLM,
     prompt_ids,
     drafter: Drafter | None = None,
-    max_new_tokens: int = 64,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    rule: RuleFunction | Verifier | None = None,
-    stop_token_ids: int | Collection[int] | None = None,
+    *values,
     seed: int | None = None,
     rng: Rng | None = None,
-    processors: PathProcessor | Sequence[PathProcessor] | None = (),
-    logprobs: bool = False,
+    **options: Unpack[OptionNames],
 ) -> Iterator[Step]:
     """Decode, and yield a `Step` after each target pass.
 
     Args:
-        target: this and the arguments up to `seed` are those of `generate`.
+        target: see `generate`.
         prompt_ids: see `generate`.
         drafter: see `generate`.
-        max_new_tokens: see `generate`.
-        temperature: see `generate`.
-        top_k: see `generate`.
-        top_p: see `generate`.
-        rule: see `generate`.
-        stop_token_ids: see `generate`.
+        values: options of `generate` in its order, from max_new_tokens on.
         seed: see `generate`.
         rng: a source of chance to use instead of `seed`.
-        processors: see `generate`.
-        logprobs: see `generate`.
+        options: options of `generate` by name.
 
     Returns:
         An iterator over the steps. The prefill runs when the first step is requested.
@@ -160,29 +149,17 @@ def stream(
         ValueError: likewise.
     """
     # Checked here, not in the generator: errors come with the call, not with the first step.
-    request = prepare(
-        target,
-        prompt_ids,
-        drafter,
-        max_new_tokens,
-        temperature,
-        top_k,
-        top_p,
-        rule,
-        stop_token_ids,
-        processors,
-        logprobs,
-    )
+    request = prepare(target, prompt_ids, drafter, *values, **options)
     return _rounds(request, source_of_chance(seed, rng))
 
 
 def _rounds(request: Request, rng: Rng) -> Iterator[Step]:
     """Yield the steps of a checked request."""
     context, session = request.begin(request.target.new_cache(capacity=request.capacity), rng)
-    layers, stops = request.hidden_layers, request.stops
+    rule, layers, stops = request.options.rule, request.hidden_layers, request.stops
     # Without a drafter every proposal is empty, and a round is a step of plain decoding.
     while context.wanted > 0:
-        step, context = speculate(request.target, session, context, request.rule, layers, stops)
+        step, context = speculate(request.target, session, context, rule, layers, stops)
         yield request.reported(step, context)
         if step.tokens[-1] in stops:
             return
@@ -231,18 +208,5 @@ def generate(
         TypeError: before any model runs; the message names the argument.
         ValueError: likewise.
     """
-    steps = stream(
-        target,
-        prompt_ids,
-        drafter,
-        max_new_tokens,
-        temperature,
-        top_k,
-        top_p,
-        rule,
-        stop_token_ids,
-        seed,
-        processors=processors,
-        logprobs=logprobs,
-    )
-    return Output.of(list(steps))
+    values = (max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, processors, logprobs)
+    return Output.of(list(stream(target, prompt_ids, drafter, *values, seed=seed)))

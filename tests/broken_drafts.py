@@ -4,8 +4,8 @@ import torch
 
 from specdec_lite.drafters import EarlyExitDrafter, ModelDrafter
 from specdec_lite.drafters.chain import draft_chain, fit
-from specdec_lite.drafters.models.model import ModelSession
-from specdec_lite.drafters.self_drafts.early_exit import EarlyExitSession
+from specdec_lite.drafters.models import ModelSession
+from specdec_lite.drafters.self_drafts import EarlyExitSession
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree

@@ -2,8 +2,7 @@
 
 import torch
 
-from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, MtpHead
-from specdec_lite.drafters.eagle.parallel_eagle import ParallelEagleHead
+from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, MtpHead, ParallelEagleHead
 
 KINDS = {"eagle1": Eagle1Head, "eagle3": Eagle3Head, "mtp": MtpHead}
 

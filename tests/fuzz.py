@@ -33,7 +33,7 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 from specdec_lite import CausalLM, generate, generate_batch, processors as p
 from specdec_lite.diagnosis.enumeration import TooManyOutcomes
 from specdec_lite.drafters import Drafter, same_noise
-from specdec_lite.request import prepare
+from specdec_lite.options import prepare
 from specdec_lite.sampling import Sampling
 from specdec_lite.scheduling import FirstDrop
 

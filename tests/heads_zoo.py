@@ -8,10 +8,8 @@ from models_zoo import PROMPT
 from text_laws import model_named
 
 from specdec_lite import generate
-from specdec_lite.drafters.heads.heads import Heads, HydraHeads
-from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parallel.block_head import BlockHead
-from specdec_lite.drafters.parallel.parallel import Correction, Selector
+from specdec_lite.drafters.block_head import BlockHead, Correction, Selector
+from specdec_lite.drafters.heads import Heads, HydraHeads, MlpSpeculator
 
 
 def random_heads(target, count=3, seed=0, scale=0.3):

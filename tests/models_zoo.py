@@ -13,8 +13,8 @@ import transformers
 from specdec_lite import CausalLM, load_pair
 from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters import NgramModel
-from specdec_lite.drafters.followed import Followed
-from specdec_lite.drafters.trees.expansion import expand_tree, likeliest, without_replacement
+from specdec_lite.drafters.chain import Followed
+from specdec_lite.drafters.trees import expand_tree, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
@@ -222,7 +222,7 @@ class GrownDrafter(Drafter):
 
     Args:
         model: the draft model.
-        children: (logits [V], context) → [(token, row)], as in `drafters.trees.expansion`.
+        children: (logits [V], context) → [(token, row)], as in `drafters.trees`.
         levels: of the tree.
     """
 

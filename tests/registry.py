@@ -33,12 +33,11 @@ from models_zoo import (
 from benchmarks.methods import METHODS, Method
 from specdec_lite import acceptance as a, drafters as d, generate
 from specdec_lite.acceptance import draw_chain
-from specdec_lite.drafters.copying.indexes import Counts
-from specdec_lite.drafters.heads.heads import ExitHead, Heads
+from specdec_lite.drafters.heads import ExitHead, Heads
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
-from specdec_lite.drafters.self_drafts.chunks import Chunks
-from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
-from specdec_lite.drafters.trees.expansion import drawn_then_chosen, with_replacement
+from specdec_lite.drafters.ngrams import Counts
+from specdec_lite.drafters.self_drafts import Chunks, LookaheadRows
+from specdec_lite.drafters.trees import drawn_then_chosen, with_replacement
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter

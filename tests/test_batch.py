@@ -12,9 +12,9 @@ from transformers import BatchEncoding
 
 from specdec_lite import CausalLM, batch, generate, generate_batch
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.copying.ngram_model import NgramModel
+from specdec_lite.drafters.ngrams import NgramModel
 from specdec_lite.engine import hugging_face as back_end, ragged
-from specdec_lite.request import prepare
+from specdec_lite.options import prepare
 from specdec_lite.sampling import Sampling, SeededRng, outcomes
 
 TARGET = native(dtype=torch.float64)

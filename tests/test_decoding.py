@@ -1,6 +1,8 @@
 """The loop: arguments are checked, every token is counted once, the distribution is the target's."""
 
 import copy
+import dataclasses
+import inspect
 import math
 from time import perf_counter
 
@@ -31,6 +33,7 @@ from specdec_lite.drafters import (
     SpecExecDrafter,
 )
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
+from specdec_lite.options import OptionNames, Options
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Drafter, Session, node_numbers
@@ -178,6 +181,14 @@ def test_token_0_stops_a_text_like_any_other_token():
 def test_two_sources_of_chance_are_one_too_many():
     with pytest.raises(ValueError, match="seed=3"):
         stream(TARGET, PROMPT, temperature=1.0, seed=3, rng=SeededRng(0))
+
+
+def test_generate_editors_and_the_checked_object_have_the_same_options():
+    parameters = inspect.signature(generate).parameters
+    own = {field.name: field.default for field in dataclasses.fields(Options) if field.init}
+    assert [*own] == [*OptionNames.__annotations__]
+    assert {name: parameters[name].default for name in own} == own
+    assert [*parameters] == ["target", "prompt_ids", "drafter", *[*own][:6], "seed", *[*own][6:]]
 
 
 def test_without_settings_64_tokens_are_decoded_greedily():

@@ -11,7 +11,7 @@ from registry import COMPOSITES, DRAFTERS, SEEDED_DRAFTERS
 from specdec_lite import CausalLM, drafters as d, generate, generate_batch, stream
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.loading.custom_generate import SpeculativeGenerate
-from specdec_lite.request import prepare
+from specdec_lite.options import prepare
 
 LONG = generate(native(), PROMPT, None, 24, stop_token_ids=()).tokens.tolist()
 LAST = next(i for i in range(9, 24) if LONG[i] not in LONG[:i])

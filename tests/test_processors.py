@@ -15,7 +15,7 @@ from specdec_lite import drafters as d, generate, generate_batch, load_pair, pro
 from specdec_lite.acceptance import block_verification, sample_and_match
 from specdec_lite.engine.cache import Scores
 from specdec_lite.grammar import Grammar, token_texts
-from specdec_lite.request import prepare
+from specdec_lite.options import prepare
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import process_scores
 from specdec_lite.tree import TokenTree

@@ -16,8 +16,8 @@ from specdec_lite.acceptance import block_distribution, speculative_sampling
 from specdec_lite.batch import run_round, start_rows
 from specdec_lite.diagnosis.lossless import tiny_draft, tiny_target
 from specdec_lite.drafters import ModelDrafter, TokenRecyclingDrafter
+from specdec_lite.options import prepare
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.request import prepare
 from specdec_lite.sampling import outcomes
 from specdec_lite.scheduling import (
     Confidence,

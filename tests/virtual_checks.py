@@ -28,8 +28,8 @@ from specdec_lite.__main__ import command_line
 from specdec_lite.batch import generate_batch
 from specdec_lite.diagnosis.diagnose import diagnose
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
-from specdec_lite.drafters.heads.heads import ExitHead, HydraHeads
-from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
+from specdec_lite.drafters.heads import ExitHead, HydraHeads
+from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.gpu.plan.run import STEPS, run_steps

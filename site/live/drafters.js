@@ -1,5 +1,5 @@
 // Sources of proposals for SmolLM2 in the page: prompt lookup, the trained EAGLE-1 head, and a choice between them.
-// They follow specdec_lite/drafters/copying/prompt_lookup.py and eagle.py. A drafter has `begin(target)`, called before the
+// They follow specdec_lite/drafters/copying.py and eagle.py. A drafter has `begin(target)`, called before the
 // prompt is read, `propose(tokens, gamma, temperature, rng)` → {drafted, q, passes}, and `observe(step)`. q[i] is the
 // distribution from which token i was drawn; a token that was chosen has a one-hot row.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from specdec_book.exercises.check import Mistake, Outcome, check
 from specdec_lite import theory
-from specdec_lite.drafters.trees.tree_shapes import best_shape, expected_tokens
+from specdec_lite.drafters.trees import best_shape, expected_tokens
 
 PAIRS = [
     ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),

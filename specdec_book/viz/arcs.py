@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from specdec_book.viz.sketch import framed, style
-from specdec_lite.drafters.copying.prompt_lookup import PromptLookupDrafter, PromptLookupSession
+from specdec_lite.drafters.copying import PromptLookupDrafter, PromptLookupSession
 from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Context
 

@@ -8,9 +8,8 @@ import traitlets
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.sketch import visible
 from specdec_lite.decoding import generate
-from specdec_lite.drafters.eagle.eagle import EagleDrafter
-from specdec_lite.drafters.eagle.feature_session import FeatureSession
-from specdec_lite.drafters.trees.expansion import ConfidenceTree
+from specdec_lite.drafters.eagle import EagleDrafter, FeatureSession
+from specdec_lite.drafters.trees import ConfidenceTree
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
@@ -81,7 +80,7 @@ class RecordingSession(FeatureSession):
 def draft_trees(drafter: EagleDrafter, tokenizer, text: str, levels: int = 5) -> dict:
     """Return one context of `TreeGrowth` as JSON types."""
     target = drafter.target
-    ids = torch.tensor(tokenizer.encode(text), device=target.device)
+    ids = torch.tensor(tokenizer.encode(text))
     truth = generate(target, ids, max_new_tokens=levels, stop_token_ids=()).tokens.tolist()
     scores = target.score(ids[:-1], target.new_cache(), hidden_layers=drafter.hidden_layers)
     context = Context(ids, scores, Sampling(0.0), SeededRng(0), levels + 1, target.vocab_size, None)

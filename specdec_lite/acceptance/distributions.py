@@ -89,7 +89,7 @@ def draw_tree(siblings: Siblings, count: int) -> Draft:
     Equal siblings share a node, and every draw keeps its row.
 
     Args:
-        siblings: as those of `drafters.trees.expansion`.
+        siblings: as those of `drafters.trees`.
         count: number of siblings per node.
     """
 

@@ -27,8 +27,8 @@ from specdec_lite.diagnosis.enumeration import (
     tiny_target,
 )
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.options import prepare
 from specdec_lite.proposal import Proposal, one_hot
-from specdec_lite.request import prepare
 from specdec_lite.sampling import Sampling
 
 __all__ = ["Fault", "LosslessReport", "check_lossless", "tiny_draft", "tiny_target"]

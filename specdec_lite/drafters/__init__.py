@@ -1,4 +1,4 @@
-"""Sources of proposals: one folder per family, one class per method. `chain` and `lengths` serve all.
+"""Sources of proposals: one file per family, one class per method. `chain` and `lengths` serve all.
 
 `__init__.pyi` lists the public names; each is imported when it is first used.
 """

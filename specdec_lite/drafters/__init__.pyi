@@ -1,29 +1,19 @@
 """The public drafters, loaded on first use; `python site/drafter_names.py` writes this file."""
 
+from specdec_lite.drafters.bandit import BanditDrafter, automatic
 from specdec_lite.drafters.chain import draft_chain
-from specdec_lite.drafters.combined.automatic import automatic
-from specdec_lite.drafters.combined.bandit import BanditDrafter
-from specdec_lite.drafters.combined.cascade import CascadeDrafter
-from specdec_lite.drafters.combined.coupled import CoupledDrafter, same_noise
-from specdec_lite.drafters.combined.merged import MergedDrafter
-from specdec_lite.drafters.combined.relay import RelayDrafter
-from specdec_lite.drafters.combined.tempered import TemperedDrafter
-from specdec_lite.drafters.copying.hash_pool import HashPoolDrafter
-from specdec_lite.drafters.copying.ngram import NgramDrafter
-from specdec_lite.drafters.copying.ngram_model import NgramModel
-from specdec_lite.drafters.copying.prompt_lookup import PromptLookupDrafter
-from specdec_lite.drafters.copying.recycling import TokenRecyclingDrafter
-from specdec_lite.drafters.copying.reference_lookup import ReferenceLookupDrafter
-from specdec_lite.drafters.copying.rest import RestDrafter
-from specdec_lite.drafters.copying.suffix import SuffixDrafter
-from specdec_lite.drafters.eagle.eagle import EagleDrafter
-from specdec_lite.drafters.eagle.mtp import MtpDrafter
-from specdec_lite.drafters.fixed_point.jacobi import JacobiDrafter
-from specdec_lite.drafters.fixed_point.lookahead import LookaheadDrafter
-from specdec_lite.drafters.heads.blockwise import BlockwiseDrafter
-from specdec_lite.drafters.heads.hydra import HydraDrafter
-from specdec_lite.drafters.heads.medusa import MedusaDrafter
-from specdec_lite.drafters.heads.mlp_speculator import MlpSpeculatorDrafter
+from specdec_lite.drafters.combined import (
+    CascadeDrafter,
+    CoupledDrafter,
+    MergedDrafter,
+    RelayDrafter,
+    TemperedDrafter,
+    same_noise,
+)
+from specdec_lite.drafters.copying import PromptLookupDrafter, ReferenceLookupDrafter, SuffixDrafter
+from specdec_lite.drafters.eagle import EagleDrafter, MtpDrafter
+from specdec_lite.drafters.fixed_point import JacobiDrafter, LookaheadDrafter
+from specdec_lite.drafters.heads import BlockwiseDrafter, HydraDrafter, MlpSpeculatorDrafter
 from specdec_lite.drafters.lengths import (
     Confidence,
     Constant,
@@ -33,21 +23,22 @@ from specdec_lite.drafters.lengths import (
     Optimal,
     Predicted,
 )
-from specdec_lite.drafters.models.model import ModelDrafter
-from specdec_lite.drafters.models.online import OnlineDrafter
-from specdec_lite.drafters.models.text_match import TextMatchDrafter
-from specdec_lite.drafters.parallel.block_diffusion import BlockDiffusionDrafter
-from specdec_lite.drafters.parallel.markov import MarkovDrafter
-from specdec_lite.drafters.parallel.pard import PardDrafter
-from specdec_lite.drafters.self_drafts.early_exit import EarlyExitDrafter
-from specdec_lite.drafters.self_drafts.layer_skip import LayerSkipDrafter
-from specdec_lite.drafters.self_drafts.pass_rows import PassDrafter
-from specdec_lite.drafters.self_drafts.quantized import QuantizedDrafter
-from specdec_lite.drafters.self_drafts.sparse_cache import SparseCacheDrafter
-from specdec_lite.drafters.trees.expansion import ConfidenceTree, expand_tree
-from specdec_lite.drafters.trees.fixed_tree import FixedTreeDrafter
-from specdec_lite.drafters.trees.sequoia import SequoiaDrafter
-from specdec_lite.drafters.trees.specexec import SpecExecDrafter
+from specdec_lite.drafters.medusa import MedusaDrafter
+from specdec_lite.drafters.model_trees import FixedTreeDrafter, SequoiaDrafter, SpecExecDrafter
+from specdec_lite.drafters.models import ModelDrafter
+from specdec_lite.drafters.ngrams import NgramDrafter, NgramModel, RestDrafter
+from specdec_lite.drafters.online import OnlineDrafter
+from specdec_lite.drafters.parallel import BlockDiffusionDrafter, MarkovDrafter, PardDrafter
+from specdec_lite.drafters.quantized import QuantizedDrafter
+from specdec_lite.drafters.self_drafts import (
+    EarlyExitDrafter,
+    LayerSkipDrafter,
+    PassDrafter,
+    SparseCacheDrafter,
+)
+from specdec_lite.drafters.tables import HashPoolDrafter, TokenRecyclingDrafter
+from specdec_lite.drafters.text_match import TextMatchDrafter
+from specdec_lite.drafters.trees import ConfidenceTree, expand_tree
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 __all__ = [

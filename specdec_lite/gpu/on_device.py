@@ -17,7 +17,8 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import kind_of
 from specdec_lite.checks import whole
-from specdec_lite.drafters.models.model import ModelDrafter, ModelSession, fit
+from specdec_lite.drafters.chain import fit
+from specdec_lite.drafters.models import ModelDrafter, ModelSession
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict

@@ -12,13 +12,16 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.eagle.feature_head import FeatureHead
-from specdec_lite.drafters.eagle.parallel_eagle import ParallelEagleHead
-from specdec_lite.drafters.heads.heads import Heads, HydraHeads
-from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
-from specdec_lite.drafters.heads.vocabulary import DraftVocabulary, OutputHead, output_head
-from specdec_lite.drafters.parallel.block_head import BlockHead
-from specdec_lite.drafters.parallel.parallel import Correction
+from specdec_lite.drafters.block_head import BlockHead, Correction
+from specdec_lite.drafters.eagle_head import FeatureHead, ParallelEagleHead
+from specdec_lite.drafters.heads import (
+    DraftVocabulary,
+    Heads,
+    HydraHeads,
+    MlpSpeculator,
+    OutputHead,
+    output_head,
+)
 from specdec_lite.engine.cache import additive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer

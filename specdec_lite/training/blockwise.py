@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.heads.blockwise import SHIPPED
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import BLOCKWISE, Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.memory import half_precision
@@ -156,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", choices=LOSSES, help=loss_help)
     out_help = "folder for the heads of the frozen regime with the mean loss"
     work_help = "folder for checkpoints, token streams, the target's own text and features (2 GB)"
-    add_folders(parser, SHIPPED, out_help, Path(".work/blockwise"), work_help)
+    add_folders(parser, BLOCKWISE, out_help, Path(".work/blockwise"), work_help)
     record_help = "the recording to write or to update"
     record = stamps.recording_path("blockwise-training", stamps.machine_name())
     parser.add_argument("--record", type=Path, default=record, help=record_help)

@@ -8,8 +8,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from specdec_lite.decoding import Output, generate
-from specdec_lite.drafters.heads.blockwise import BlockwiseDrafter
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import BlockwiseDrafter, Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.texts.corpus import DOMAINS, evaluation_prompts, held_out_text
 from specdec_lite.training.losses import final_states, head_logits, native_model

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
+from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Norm
 from specdec_lite.loading.memory import has_bfloat16

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.drafters.heads.heads import ExitHead
+from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.training import frozen_target

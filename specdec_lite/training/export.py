@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.engine.hf_state import FUSED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import config_to_hf

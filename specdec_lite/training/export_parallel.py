@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.heads.heads import ReducedHeads
-from specdec_lite.drafters.heads.vocabulary import OutputHead
-from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.drafters.block_head import BlockHead
+from specdec_lite.drafters.heads import OutputHead, ReducedHeads
 from specdec_lite.engine.hf_state import to_hf_state
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import config_to_hf

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.eagle.feature_head import Eagle3Head
+from specdec_lite.drafters.eagle_head import Eagle3Head
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import load_pair

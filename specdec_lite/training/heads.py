@@ -15,12 +15,10 @@ import torch
 from torch import nn
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.eagle.feature_head import Eagle3Head
-from specdec_lite.drafters.heads.heads import HydraHeads, ReducedHeads, stored_heads
-from specdec_lite.drafters.heads.medusa import SHIPPED as MEDUSA
-from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parallel.block_head import BlockHead
-from specdec_lite.drafters.parallel.parallel import Correction
+from specdec_lite.drafters.block_head import BlockHead, Correction
+from specdec_lite.drafters.eagle_head import Eagle3Head
+from specdec_lite.drafters.heads import HydraHeads, MlpSpeculator, ReducedHeads, stored_heads
+from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import cache_folder

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 

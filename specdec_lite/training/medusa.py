@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.heads.heads import Heads
-from specdec_lite.drafters.heads.medusa import SHIPPED
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.medusa import SHIPPED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair

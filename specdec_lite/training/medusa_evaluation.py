@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.texts.corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
 from specdec_lite.training.own_text import continue_prompts

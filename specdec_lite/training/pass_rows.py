@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
+from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.training import frozen_target

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.heads.heads import Heads
-from specdec_lite.drafters.heads.vocabulary import output_head
-from specdec_lite.drafters.parallel.parallel import Selector
+from specdec_lite.drafters.block_head import Selector
+from specdec_lite.drafters.heads import Heads, output_head
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.training.anchors import previous_tokens, target_probs
 

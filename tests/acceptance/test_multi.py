@@ -30,7 +30,7 @@ from specdec_lite.acceptance import (
     traversal_verification,
 )
 from specdec_lite.acceptance.multi import plan
-from specdec_lite.drafters.trees.expansion import (
+from specdec_lite.drafters.trees import (
     drawn_then_chosen,
     likeliest,
     merge,

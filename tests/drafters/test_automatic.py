@@ -6,7 +6,7 @@ from models_zoo import PROMPT, native, shipped
 
 from specdec_lite import generate
 from specdec_lite.drafters import BanditDrafter, EagleDrafter, automatic
-from specdec_lite.drafters.combined.automatic import LONGEST, best_length
+from specdec_lite.drafters.bandit import LONGEST, best_length
 
 STAIRS = (1.0, 1.2, 1.4, 1.55, 2.1, 2.25, 2.45, 2.6, 3.2)
 """T(k) of a product that shares the unpacking between four rows (PyTorch's)."""

@@ -6,7 +6,7 @@ from models_zoo import PROMPT, native, perturbed
 
 from specdec_lite import TokenTree, generate
 from specdec_lite.drafters import BanditDrafter, EagleDrafter, ModelDrafter, PromptLookupDrafter
-from specdec_lite.drafters.combined.arms import follow
+from specdec_lite.drafters.bandit import follow
 from specdec_lite.proposal import Proposal
 
 TARGET = native(num_layers=3)

@@ -16,8 +16,7 @@ from specdec_book import recordings
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import Proposal
 from specdec_lite.drafters import BlockwiseDrafter
-from specdec_lite.drafters.heads.blockwise import SHIPPED
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import BLOCKWISE, Heads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import FILE, fingerprint, save
 from specdec_lite.sampling import Sampling, SeededRng
@@ -244,8 +243,8 @@ def test_arguments_that_do_not_fit_are_rejected():
 
 
 def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
-    assert (SHIPPED / FILE).stat().st_size <= 3_000_000
-    assert {path.suffix for path in SHIPPED.iterdir()} <= {".safetensors", ".md", ".json"}
+    assert (BLOCKWISE / FILE).stat().st_size <= 3_000_000
+    assert {path.suffix for path in BLOCKWISE.iterdir()} <= {".safetensors", ".md", ".json"}
     drafter = BlockwiseDrafter.from_pretrained(shipped().target)
     assert drafter.k == 4 and drafter.heads.count == 7
     with pytest.raises(ValueError, match="k=9"):

@@ -15,11 +15,9 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate
 from specdec_lite.acceptance import block_verification
-from specdec_lite.drafters.combined.arms import Arm
-from specdec_lite.drafters.combined.bandit import BanditSession
-from specdec_lite.drafters.combined.composite import children
-from specdec_lite.drafters.combined.wrapper import WrapperDrafter, WrapperSession
-from specdec_lite.request import prepare
+from specdec_lite.drafters.bandit import Arm, BanditSession
+from specdec_lite.drafters.combined import WrapperDrafter, WrapperSession, children
+from specdec_lite.options import prepare
 from specdec_lite.sampling import Sampling
 
 SAMPLE = [

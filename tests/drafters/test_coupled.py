@@ -18,8 +18,7 @@ from specdec_lite.drafters import (
     TemperedDrafter,
     same_noise,
 )
-from specdec_lite.drafters.trees.expansion import with_replacement
-from specdec_lite.drafters.trees.tree_shapes import balanced
+from specdec_lite.drafters.trees import balanced, with_replacement
 from specdec_lite.sampling import PlacedRng, SeededRng
 
 TARGET = native()

@@ -26,7 +26,7 @@ from text_laws import NATIVE, SAMPLINGS, TINY, distance, exact_text_law, model_n
 from specdec_lite import CausalLM, generate, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.models.model import fit
+from specdec_lite.drafters.chain import fit
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 

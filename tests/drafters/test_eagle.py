@@ -16,9 +16,9 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
-from specdec_lite.drafters.eagle.feature_session import FeatureSession
+from specdec_lite.drafters.eagle import FeatureSession
 from specdec_lite.drafters.lengths import Confidence
-from specdec_lite.drafters.trees.expansion import expand_confidence_tree
+from specdec_lite.drafters.trees import expand_confidence_tree
 from specdec_lite.engine.cache import additive
 from specdec_lite.loading.weights import save
 from specdec_lite.proposal import Proposal

@@ -9,7 +9,7 @@ from text_laws import TINY, distance
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import sample_and_match, speculative_sampling, typical
 from specdec_lite.drafters import JacobiDrafter, LookaheadDrafter
-from specdec_lite.drafters.fixed_point.lookahead import LookaheadSession, window_tree
+from specdec_lite.drafters.fixed_point import LookaheadSession, window_tree
 from specdec_lite.sampling import Sampling, outcomes
 
 TARGET = native()

@@ -15,8 +15,8 @@ from text_laws import NATIVE, TINY, model_named
 from specdec_lite import CausalLM, TokenTree, generate, stream
 from specdec_lite.acceptance import typical
 from specdec_lite.drafters import MedusaDrafter
-from specdec_lite.drafters.heads.heads import Heads
-from specdec_lite.drafters.heads.medusa import SHIPPED, load_report
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.medusa import SHIPPED, load_report
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.sampling import outcomes

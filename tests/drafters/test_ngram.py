@@ -9,7 +9,7 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import Proposal, TokenTree, stream
 from specdec_lite.drafters import NgramDrafter, NgramModel
-from specdec_lite.drafters.copying.indexes import Counts
+from specdec_lite.drafters.ngrams import Counts
 from specdec_lite.sampling import Sampling
 
 TEXT = [0, 1, 2, 0, 1, 1, 0, 1, 2]

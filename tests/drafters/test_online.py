@@ -8,8 +8,7 @@ from models_zoo import PROMPT, logits_of, native, perturbed
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import ModelDrafter, OnlineDrafter
-from specdec_lite.drafters.models.online import OnlineSession
-from specdec_lite.drafters.models.online_training import TrainingExamples
+from specdec_lite.drafters.online import OnlineSession, TrainingExamples
 
 TARGET = native()
 DRAFT = perturbed(TARGET, 0.4)

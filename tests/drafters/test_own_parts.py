@@ -12,7 +12,7 @@ from models_zoo import PROMPT, hugging_face, native, perturbed
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import CascadeDrafter, EarlyExitDrafter, ModelDrafter, SparseCacheDrafter
-from specdec_lite.drafters.followed import Followed
+from specdec_lite.drafters.chain import Followed
 from specdec_lite.drafters.lengths import Confidence, Heuristic, Length
 from specdec_lite.proposal import Verdict
 
@@ -84,7 +84,7 @@ def difference_to_fresh_caches(seed: int) -> float:
 
 def test_a_cache_follows_any_text_and_one_that_compares_lengths_alone_does_not(monkeypatch):
     assert max(difference_to_fresh_caches(seed) for seed in range(3)) < 1e-9
-    module = "specdec_lite.drafters.followed.common_prefix"
+    module = "specdec_lite.drafters.chain.common_prefix"
     monkeypatch.setattr(module, lambda old, new: min(len(old), len(new) - 1))
     assert max(difference_to_fresh_caches(seed) for seed in range(3)) > 1e-3
 

@@ -31,7 +31,7 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.heads.heads import HydraHeads
+from specdec_lite.drafters.heads import HydraHeads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import SHIPPED, save
 from specdec_lite.proposal import NOTHING, Proposal
@@ -176,8 +176,8 @@ def stateless(session):
 
 def first_words_only(session):
     """Broken: every head reads the last committed token instead of the drafted ones."""
-    heads = session.heads
-    session.heads = lambda index, state, embedded: heads(
+    session.drafter, heads = copy(session.drafter), session.drafter.heads
+    session.drafter.heads = lambda index, state, embedded: heads(
         index, state, embedded[:1].expand_as(embedded)
     )
 

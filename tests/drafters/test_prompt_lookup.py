@@ -6,7 +6,7 @@ from models_zoo import native
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import PromptLookupDrafter, ReferenceLookupDrafter
-from specdec_lite.drafters.copying.matches import NgramIndex
+from specdec_lite.drafters.copying import NgramIndex
 from specdec_lite.measure.replay import replay
 
 TARGET = native()
@@ -36,7 +36,7 @@ def test_recent_text_is_proposed_and_both_published_bugs_are_detected(monkeypatc
     text = [1, 2, 3, 1, 2, 3, 1, 2]
     assert first_draft(PromptLookupDrafter(), text) == [3, 1, 2]
     for bug in (OwnEnd, WholeOnly):
-        monkeypatch.setattr("specdec_lite.drafters.copying.prompt_lookup.NgramIndex", bug)
+        monkeypatch.setattr("specdec_lite.drafters.copying.NgramIndex", bug)
         assert first_draft(PromptLookupDrafter(), text) == []
 
 

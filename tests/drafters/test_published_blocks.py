@@ -18,7 +18,7 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import generate
 from specdec_lite.drafters import BlockDiffusionDrafter
-from specdec_lite.drafters.parallel.published_blocks import read_blocks
+from specdec_lite.drafters.published_blocks import read_blocks
 from specdec_lite.sampling import Sampling
 
 TARGET = native(num_layers=6)

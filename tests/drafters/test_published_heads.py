@@ -15,10 +15,10 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import CausalLM, TokenTree, generate
 from specdec_lite.drafters import BlockDiffusionDrafter, ConfidenceTree, EagleDrafter, MedusaDrafter
-from specdec_lite.drafters.eagle.feature_head import Eagle3Head
-from specdec_lite.drafters.eagle.published import read_eagle, read_medusa
-from specdec_lite.drafters.heads.heads import ReducedHeads
-from specdec_lite.drafters.parallel.published_blocks import read_blocks
+from specdec_lite.drafters.eagle_head import Eagle3Head
+from specdec_lite.drafters.heads import ReducedHeads
+from specdec_lite.drafters.published import read_eagle, read_medusa
+from specdec_lite.drafters.published_blocks import read_blocks
 from specdec_lite.sampling import Sampling
 from specdec_lite.training.export import export
 from specdec_lite.training.export_parallel import export_blocks, export_medusa

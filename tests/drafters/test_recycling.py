@@ -6,7 +6,7 @@ from models_zoo import PROMPT, native
 
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.drafters import TokenRecyclingDrafter
-from specdec_lite.drafters.copying.recycling import SUCCESSORS, TokenRecyclingSession
+from specdec_lite.drafters.tables import SUCCESSORS, TokenRecyclingSession
 
 TARGET = native()
 

@@ -9,7 +9,7 @@ from models_zoo import native
 from specdec_lite import Proposal, TokenTree, corpus, load_pair, stream
 from specdec_lite.acceptance import sample_and_match, speculative_sampling
 from specdec_lite.drafters import RestDrafter
-from specdec_lite.drafters.copying.indexes import SuffixArray
+from specdec_lite.drafters.ngrams import SuffixArray
 from specdec_lite.measure.replay import replay
 from specdec_lite.sampling import outcomes
 

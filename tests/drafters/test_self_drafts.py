@@ -16,17 +16,16 @@ from specdec_lite.drafters import (
     QuantizedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.self_drafts.chunks import Chunks
-from specdec_lite.drafters.self_drafts.early_exit import EarlyExitSession
-from specdec_lite.drafters.self_drafts.layer_skip import every_sublayer, greedy_search
-from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows, PassSession
-from specdec_lite.drafters.self_drafts.quantization import (
-    Int8Linear,
-    quantize,
-    round_weight,
-    stored_bytes,
+from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight, stored_bytes
+from specdec_lite.drafters.self_drafts import (
+    Chunks,
+    EarlyExitSession,
+    LookaheadRows,
+    PassSession,
+    SelfDraftSession,
+    every_sublayer,
+    greedy_search,
 )
-from specdec_lite.drafters.self_drafts.self_draft import SelfDraftSession
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 

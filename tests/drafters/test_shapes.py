@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from specdec_lite.drafters.trees.tree_shapes import (
+from specdec_lite.drafters.trees import (
     balanced,
     best_shape,
     expected_tokens,

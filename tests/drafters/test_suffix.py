@@ -6,7 +6,7 @@ from models_zoo import native
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import SuffixDrafter
-from specdec_lite.drafters.copying.matches import frequency_tree
+from specdec_lite.drafters.copying import frequency_tree
 from specdec_lite.measure.replay import replay
 
 TARGET = native()

@@ -7,7 +7,7 @@ from registry import Letters
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate, load_pair
-from specdec_lite.drafters.models.text_match import continuation
+from specdec_lite.drafters.text_match import continuation
 from specdec_lite.sampling import Sampling
 
 SINGLE = Letters([*"abc"])

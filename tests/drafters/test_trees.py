@@ -12,8 +12,7 @@ from specdec_lite.drafters import (
     SequoiaDrafter,
     SpecExecDrafter,
 )
-from specdec_lite.drafters.trees.expansion import with_replacement
-from specdec_lite.drafters.trees.tree_shapes import balanced
+from specdec_lite.drafters.trees import balanced, with_replacement
 from specdec_lite.measure.timing import Costs
 
 TARGET = native()

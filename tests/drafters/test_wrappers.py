@@ -21,7 +21,7 @@ from specdec_lite.drafters import (
     TemperedDrafter,
     same_noise,
 )
-from specdec_lite.drafters.combined.composite import CompositeDrafter
+from specdec_lite.drafters.combined import CompositeDrafter
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import EnumeratingRng
 from specdec_lite.speculation import Drafter, Limits, Session

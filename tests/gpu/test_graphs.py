@@ -9,7 +9,7 @@ from models_zoo import PROMPT, native, perturbed
 
 from specdec_lite import CausalLM, TokenTree, generate, generate_batch, load_pair, timeline, timing
 from specdec_lite.drafters import MedusaDrafter, ModelDrafter, SparseCacheDrafter
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.gpu import graphs, programs, whole_draft
 from specdec_lite.gpu.graphs import SIZES, StaticLM
 

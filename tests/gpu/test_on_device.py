@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specdec_book.viz.chance import RecordingRng
 from specdec_lite import generate, load_pair, speculation, stream
 from specdec_lite.acceptance import Proposal, exact_match, sample_and_match, speculative_sampling
-from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.models.model import ModelSession
+from specdec_lite.drafters import ModelDrafter, chain
+from specdec_lite.drafters.models import ModelSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu import graphs
 from specdec_lite.gpu.graphs import StaticLM
@@ -328,16 +328,17 @@ class Reads(TorchDispatchMode):
         return call
 
     def hosts_own(self, monkeypatch):
-        """Do not count uniforms: they are drawn on the host."""
-        uniform = SeededRng.uniform
+        """Do not count uniforms, drawn on the host, and texts, which are there (`Context.tokens`)."""
+        for home, name in ((SeededRng, "uniform"), (chain, "common_prefix")):
+            own = getattr(home, name)
 
-        def call(rng):
-            on, self.on = self.on, False
-            drawn = uniform(rng)
-            self.on = on
-            return drawn
+            def call(*args, own=own):
+                on, self.on = self.on, False
+                result = own(*args)
+                self.on = on
+                return result
 
-        monkeypatch.setattr(SeededRng, "uniform", call)
+            monkeypatch.setattr(home, name, call)
 
     def starting(self, propose):
         def call(*args):

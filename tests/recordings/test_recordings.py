@@ -6,7 +6,7 @@ import re
 import pytest
 
 from specdec_book import recordings
-from specdec_lite.drafters.trees.sequoia import RATES
+from specdec_lite.drafters.model_trees import RATES
 from specdec_lite.measure import stamps
 
 STAMPED = {

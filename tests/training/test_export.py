@@ -9,7 +9,7 @@ from features_zoo import random_head
 from models_zoo import native
 from safetensors.torch import load_file
 
-from specdec_lite.drafters.eagle.feature_head import Eagle3Head
+from specdec_lite.drafters.eagle_head import Eagle3Head
 from specdec_lite.training.export import export
 from specdec_lite.training.unroll import unroll
 

@@ -9,8 +9,7 @@ from heads_zoo import random_blocks, random_heads
 from models_zoo import native
 from safetensors.torch import load_file
 
-from specdec_lite.drafters.heads.heads import ReducedHeads
-from specdec_lite.drafters.heads.vocabulary import OutputHead
+from specdec_lite.drafters.heads import OutputHead, ReducedHeads
 from specdec_lite.training.anchors import anchor_logits
 from specdec_lite.training.export_parallel import export_blocks, export_medusa
 

@@ -7,7 +7,7 @@ from models_zoo import PROMPT, native
 
 from specdec_lite import generate
 from specdec_lite.drafters import MarkovDrafter
-from specdec_lite.drafters.parallel.parallel import Selector
+from specdec_lite.drafters.block_head import Selector
 from specdec_lite.training.selector import collect, train
 
 TARGET = native(num_layers=2, dtype=torch.float32)

@@ -13,7 +13,7 @@ from models_zoo import native
 
 from specdec_lite import generate
 from specdec_lite.drafters import BlockwiseDrafter
-from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, load

@@ -25,7 +25,7 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.parallel.parallel import Correction
+from specdec_lite.drafters.block_head import Correction
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, load, read_stored, save
 from specdec_lite.training import anchors, eagle, head_trainer, heads

@@ -9,8 +9,7 @@ from torch import nn
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import EarlyExitDrafter, LayerSkipDrafter, PassDrafter
-from specdec_lite.drafters.self_drafts.early_exit import EarlyExitSession
-from specdec_lite.drafters.self_drafts.pass_rows import PassSession
+from specdec_lite.drafters.self_drafts import EarlyExitSession, PassSession
 from specdec_lite.loading.weights import save, shipped_folder
 from specdec_lite.training.early_exit import exit_loss, exit_states
 from specdec_lite.training.frozen_target import load_target

@@ -7,7 +7,7 @@ from javascript import evaluate
 from mounting import says
 
 from specdec_book.viz import TreeBudget
-from specdec_lite.drafters.trees.tree_shapes import best_shape, expected_tokens, fastest_shape
+from specdec_lite.drafters.trees import best_shape, expected_tokens, fastest_shape
 
 RATES = [[0.6, 0.15, 0.06, 0.03], [0.3, 0.3, 0.3], [0.9], [0.05, 0.0]]
 KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]

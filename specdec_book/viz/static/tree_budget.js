@@ -1,5 +1,5 @@
 // The tree-budget explorer. The best tree is expanded greedily, which is optimal if rates do not increase with the
-// rank; a test compares it with the dynamic program of specdec_lite/drafters/trees/tree_shapes.py.
+// rank; a test compares it with the dynamic program of specdec_lite/drafters/trees.py.
 
 const MAX_NODES = 64;
 const DEPTH = 16;

@@ -1,0 +1,385 @@
+"""Choose among several drafters in every round, by what their drafts cost and what is accepted."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Protocol
+
+import torch
+
+from specdec_lite import checks
+from specdec_lite.decoding import generate
+from specdec_lite.drafters.chain import common_prefix
+from specdec_lite.drafters.combined import GroupDrafter, largest, members
+from specdec_lite.drafters.copying import PromptLookupDrafter
+from specdec_lite.drafters.eagle import EagleDrafter
+from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import find_weights
+from specdec_lite.measure.clocks import samples
+from specdec_lite.measure.timing import pass_job, prefilled
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.theory import expected_tokens
+
+# One arm ----------------------------------------------------------------------------------------
+
+LEAST = 1e-3
+"""Number of rounds from which the sums are discounted no further, so that they never vanish."""
+
+
+class Costs(Protocol):
+    """The costs of a round in passes of the target over one token, and the discount of old rounds."""
+
+    c: float
+    discount: float
+
+    def pass_cost(self, nodes: int) -> float:
+        """Return the cost of the target's pass over the last token and this many drafted ones."""
+        ...
+
+
+class Arm:
+    """A drafter's session, with discounted sums over the rounds in which it was measured.
+
+    Args:
+        drafter: of the session.
+        context: context at the start of the generation.
+        prior: tokens per cost that are expected before the arm is measured.
+        weight: number of rounds, each at cost 1, that the expectation counts as.
+
+    Attributes:
+        session: the drafting of this generation.
+        free: whether it costs so little that it can be measured in every round.
+        tokens: discounted sum of the tokens that its rounds emitted or would have emitted.
+        cost: discounted sum of what these rounds cost.
+        rounds: discounted number of these rounds.
+        missed: the target's states that the session has not read yet.
+        seen: number of tokens whose states were added to `missed`.
+        text: the text of the last round.
+    """
+
+    def __init__(self, drafter: Drafter, context: Context, prior: float = 2.0, weight: float = 1.0):
+        self.session = drafter.start(context)
+        self.free = self.is_free(drafter)
+        self.tokens = prior * weight
+        self.cost = self.rounds = weight
+        self.draft: tuple[int, Proposal] = (0, NOTHING)
+        self.waiting: list[tuple[int, Proposal]] = []
+        self.missed: Scores | None = None
+        self.seen = 0
+        self.text = context.tokens[:0]
+        self.passes = 0
+
+    @staticmethod
+    def is_free(drafter: Drafter) -> bool:
+        """Return whether a drafter, and every drafter inside it, makes no passes and reads no states."""
+        return not any(
+            part.makes_passes or part.hidden_layers or part.draft_model()
+            for part in members(drafter)
+        )
+
+    def index(self, rounds: float, bonus: float) -> float:
+        """Return the tokens per cost, plus a bonus if the arm is measured only when it drafts."""
+        waiting = 0.0 if self.free else math.sqrt(math.log(1 + rounds) / self.rounds)
+        return self.tokens / self.cost + bonus * waiting
+
+    def catch_up(self, context: Context, costs: Costs) -> None:
+        """Measure earlier drafts by the text that followed, then draft again if the arm is free."""
+        known, self.text = common_prefix(self.text, context.tokens), context.tokens
+        self.forget(known)
+        if not self.free:
+            self.age(costs)
+            self.remember(context)
+            return
+        text = context.tokens.tolist()
+        undecided = []
+        for start, proposal in self.waiting:
+            accepted, decided = follow(proposal, text[start:])
+            if decided:
+                self.add(1 + accepted, len(proposal.tree), 0, costs)
+            else:
+                undecided.append((start, proposal))
+        self.waiting = undecided
+        proposal = self.session.propose(context)
+        self.draft = len(text), proposal
+        if len(proposal.tree):
+            self.waiting.append(self.draft)
+
+    def remember(self, context: Context) -> None:
+        """Add the states of the newest tokens to those that the session has not read yet."""
+        if context.scores is None:
+            return
+        scored = len(context.tokens) - 1
+        new = rows(context.scores, scored - self.seen)
+        self.missed = new if self.missed is None else joined(self.missed, new)
+        self.seen = scored
+
+    def propose(self, context: Context) -> Proposal:
+        """Return this round's proposal."""
+        if self.free:
+            return self.draft[1]
+        before = self.session.passes
+        proposal = self.session.propose(replace(context, scores=self.missed))
+        self.missed = None
+        self.passes = self.session.passes - before
+        return proposal
+
+    def observe(self, verdict: Verdict, scores: Scores, costs: Costs) -> None:
+        """Learn from the verdict on this arm's proposal.
+
+        Shapes: scores [root].
+        """
+        self.session.observe(verdict, scores)
+        if not self.free and verdict.tokens:
+            self.add(1 + len(verdict.path), len(verdict.tokens), self.passes, costs)
+
+    def add(self, tokens: int, nodes: int, passes: int, costs: Costs) -> None:
+        """Add one measured round."""
+        if self.free:
+            self.age(costs)
+        self.tokens += tokens
+        self.cost += costs.pass_cost(nodes) + costs.c * passes
+        self.rounds += 1
+
+    def age(self, costs: Costs) -> None:
+        """Discount all sums; their ratios stay. An arm that waits counts fewer and fewer rounds."""
+        if self.rounds > LEAST:
+            self.tokens *= costs.discount
+            self.cost *= costs.discount
+            self.rounds *= costs.discount
+
+    def forget(self, length: int) -> None:
+        """Forget the text beyond a length, which an outer round took back."""
+        self.waiting = [(start, draft) for start, draft in self.waiting if start <= length]
+        surplus = self.seen - (length - 1)
+        if surplus > 0:
+            self.seen = length - 1
+            if self.missed is not None:
+                hidden = {layer: each[:, :-surplus] for layer, each in self.missed.hidden.items()}
+                self.missed = Scores(self.missed.logits, hidden)
+
+
+def follow(proposal: Proposal, text: Sequence[int]) -> tuple[int, bool]:
+    """Return how many levels of a proposal a text follows, and whether more text cannot change it."""
+    path = proposal.tree.along(text)
+    end = path[-1] if path else -1
+    return len(path), len(path) < len(text) or not proposal.tree.children(end)
+
+
+def rows(scores: Scores, count: int) -> Scores:
+    """Return the scores with the hidden states of the last tokens alone."""
+    hidden = {
+        layer: each[:, max(0, each.shape[1] - count) :] for layer, each in scores.hidden.items()
+    }
+    return Scores(scores.logits, hidden)
+
+
+def joined(first: Scores, second: Scores) -> Scores:
+    """Return the scores of consecutive rounds; logits only of the second."""
+    hidden = {
+        layer: torch.cat((each, second.hidden[layer]), 1) for layer, each in first.hidden.items()
+    }
+    return Scores(second.logits, hidden)
+
+
+# The bandit -------------------------------------------------------------------------------------
+# Source: Hou et al. 2025 (BanditSpec), discounted UCB; Garivier and Moulines 2011 (the discount).
+# Measuring drafters that did not draft is also the idea of Not-a-Bandit (arXiv 2510.20064), for
+# other drafters.
+
+
+class BanditDrafter(GroupDrafter):
+    """Let the drafter with the most recent tokens per cost draft, one per round.
+
+    A drafter that makes no passes and reads no states is measured in every round, by the text that
+    follows. Any other is measured only when it drafts, and gets a bonus that grows while it waits.
+    A drafter that proposes nothing is passed over, and one below plain decoding does not draft.
+
+    Args:
+        drafters: at least one, in order of preference among equal ones.
+        c: cost of a draft pass, in passes of the target over one token.
+        t: cost of every drafted token in the target's pass, in the same unit.
+        discount: weight of a round relative to the next one, in [0, 1].
+        bonus: size of the bonus.
+        priors: tokens per cost to expect of each drafter before it is measured; default: 2 for all.
+        weight: number of rounds that a prior counts as, ≥ 0.001.
+        passes: cost of the target's pass with 0, 1, 2, … drafted tokens, in place of t.
+    """
+
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        c: float = 0.1,
+        t: float = 0.04,
+        discount: float = 0.98,
+        bonus: float = 0.05,
+        priors: Sequence[float] = (),
+        weight: float = 1.0,
+        passes: Sequence[float] = (),
+    ):
+        super().__init__(drafters)
+        self.passes = [checks.number("passes", cost, 1e-3) for cost in passes]
+        self.weight = checks.number("weight", weight, 1e-3)
+        self.priors = [checks.number("priors", prior) for prior in priors] or [2.0] * len(drafters)
+        if len(self.priors) != len(drafters):
+            raise ValueError(f"priors has {len(priors)} numbers for {len(drafters)} drafters")
+        self.c, self.t = checks.number("c", c), checks.number("t", t)
+        self.discount = checks.unit("discount", discount)
+        self.bonus = checks.number("bonus", bonus)
+
+    def start(self, context: Context) -> "BanditSession":
+        pairs = zip(self.drafters, self.priors)
+        arms = [Arm(drafter, context, prior, self.weight) for drafter, prior in pairs]
+        return BanditSession(self, arms)
+
+    def pass_cost(self, nodes: int) -> float:
+        """Return the cost of the target's pass with this many drafted tokens."""
+        if not self.passes:
+            return 1 + self.t * nodes
+        last = min(nodes, len(self.passes) - 1)
+        slope = (self.passes[-1] - self.passes[0]) / max(1, len(self.passes) - 1)
+        return self.passes[last] + slope * (nodes - last)
+
+    def limits(self) -> Limits | None:
+        if known := self.known_limits():
+            return largest(known, max(each.nodes for each in known))
+        return None
+
+
+class BanditSession(Session):
+    """The drafting of one generation. `chosen` is the arm that drafted last; None if none was asked."""
+
+    def __init__(self, drafter: BanditDrafter, arms: list[Arm]):
+        self.drafter, self.arms = drafter, arms
+        self.chosen: Arm | None = None
+
+    def propose(self, context: Context) -> Proposal:
+        for arm in self.arms:
+            arm.catch_up(context, self.drafter)
+        self.chosen = None
+        rounds = sum(arm.rounds for arm in self.arms)
+        indexes = {arm: arm.index(rounds, self.drafter.bonus) for arm in self.arms}
+        for arm in sorted(self.arms, key=lambda arm: indexes[arm], reverse=True):
+            if indexes[arm] <= 1:
+                break
+            proposal = arm.propose(context)
+            self.passes = sum(each.session.passes for each in self.arms)
+            self.chosen = arm
+            if len(proposal.tree):
+                return self._readable(proposal)
+        return NOTHING
+
+    def _readable(self, proposal: Proposal) -> Proposal:
+        """Return the proposal without its states if an arm reads a layer below them.
+
+        Nor are those of a free arm used: others drafted after it, perhaps into the same cache.
+        """
+        if proposal.states is None:
+            return proposal
+        # The target's pass would begin behind block b and not compute what the arm reads.
+        block = proposal.states[0]
+        lower = [x for x in self.drafter.hidden_layers if not isinstance(x, str) and x < block]
+        free = self.chosen is not None and self.chosen.free
+        return replace(proposal, states=None) if lower or free else proposal
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        if self.chosen is not None:
+            self.chosen.observe(verdict, scores, self.drafter)
+
+
+# A bandit fitted to a target --------------------------------------------------------------------
+
+LOOKUPS = {3: 0.8, 2: 0.55, 1: 0.2}
+"""Length of a repetition → acceptance rate to expect of a draft that continues it."""
+HEAD = 0.5
+"""Acceptance rate to expect of a trained head."""
+LONGEST = 8
+"""Largest draft length. Up to nine rows share most of a pass on a CPU."""
+CONTEXT = 128
+"""Tokens before the passes that are timed."""
+REPEATS = 7
+DECODED = 32
+"""Tokens to decode when the head is timed."""
+WEIGHT = 8
+"""Number of rounds that an expectation counts as."""
+
+
+def automatic(
+    target: CausalLM, passes: Sequence[float] | None = None, c: float | None = None
+) -> BanditDrafter:
+    """Return a drafter that chooses in every round: prompt lookup, a trained head, or no draft.
+
+    Lookups copy what followed the last one, two or three tokens earlier in the text. The head is
+    EAGLE-1's, if one is shipped for this target. Draft lengths follow from what a pass over several
+    tokens costs: where four rows share a pass and a fifth begins another, three tokens are drafted.
+    A drafter that gains nothing by its own costs and recent acceptance is passed over, until the
+    text would have followed it again; the round is then a plain one.
+
+    Args:
+        target: the model that decodes.
+        passes: T(1), T(2), … of the target, in any unit; None to measure them now, in one to three
+            seconds.
+        c: cost of a draft pass of the head, in passes of the target over one token; None to
+            measure it now.
+
+    Raises:
+        TypeError: target is not a CausalLM.
+        ValueError: passes is empty or contains a number that is not positive.
+    """
+    checks.model("target", target)
+    if passes is not None and not len(passes):
+        raise ValueError("passes is empty: must contain T(1)")
+    head = shipped_head(target)
+    if passes is None or (c is None and head is not None):
+        measured, measured_c = measure(target, head)
+        passes = measured if passes is None else passes
+        c = measured_c if c is None else c
+    times = [checks.number("passes", each, 1e-12) for each in passes]
+    costs = [most / times[0] for most in accumulate(times, max)]
+    drafters, priors = [], []
+    for repeated, rate in LOOKUPS.items():
+        gamma, gain = best_length(rate, costs)
+        drafters.append(PromptLookupDrafter(gamma, repeated, repeated))
+        priors.append(gain)
+    if head is not None:
+        gamma, gain = best_length(HEAD, costs, c or 0.0)
+        drafters.append(EagleDrafter(target, head.head, gamma))
+        priors.append(gain)
+    return BanditDrafter(drafters, c or 0.0, priors=priors, weight=WEIGHT, passes=costs)
+
+
+def best_length(rate: float, costs: Sequence[float], c: float = 0.0) -> tuple[int, float]:
+    """Return the draft length with the most expected tokens per cost, and this number of tokens."""
+    gains = {
+        gamma: float(expected_tokens(rate, gamma)) / (costs[gamma] + c * gamma)
+        for gamma in range(1, len(costs))
+    }
+    best = max(gains, key=lambda gamma: gains[gamma], default=1)
+    return best, gains.get(best, 0.0)
+
+
+def shipped_head(target: CausalLM) -> EagleDrafter | None:
+    """Return EAGLE-1's head for this target; None if none is shipped."""
+    try:
+        folder = find_weights("eagle1", target)
+    except ValueError:
+        return None
+    return EagleDrafter.from_pretrained(target, 1, folder)
+
+
+def measure(target: CausalLM, head: EagleDrafter | None) -> tuple[list[float], float]:
+    """Return the seconds T(1) … T(LONGEST + 1), and the cost of a draft pass in units of T(1).
+
+    Passes alternate. The shortest of each counts, which a busy machine disturbs least.
+    """
+    text = torch.arange(1, 1 + CONTEXT) % target.vocab_size
+    cache = prefilled(target, text, 1, LONGEST + 1)
+    jobs = {k: pass_job(target, text, k, cache=cache) for k in range(1, LONGEST + 2)}
+    passes = [min(seconds) for seconds in samples(jobs, target.device, REPEATS, 1).values()]
+    if head is None:
+        return passes, 0.0
+    steps = generate(target, text, head, DECODED, stop_token_ids=()).steps
+    drafting = [step.drafting / step.draft_passes for step in steps if step.draft_passes]
+    return passes, min(drafting, default=0.0) / passes[0]

@@ -1,1 +1,0 @@
-"""Drafters made from other drafters."""

@@ -1,1 +1,0 @@
-"""Drafts by one block over the target's hidden states: EAGLE and MTP."""

@@ -1,1 +1,0 @@
-"""Drafts from fixed-point iterations of the target: Jacobi and Lookahead."""

@@ -1,0 +1,534 @@
+"""Heads on the target's last hidden state: as modules, and the drafters of chains that use them.
+
+`medusa` drafts trees with them. Shapes: d hidden size, K heads, e width of a head's hidden layer, V
+tokens of the target's vocabulary, v of the draft's.
+"""
+
+import math
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specdec_lite import checks
+from specdec_lite.checks import instance, model, same_device, whole
+from specdec_lite.drafters.chain import ChainSession, draft_chain, draft_rows, draft_sampling
+from specdec_lite.drafters.lengths import Length
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import SHIPPED, find_weights, load
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.transfer import upload
+
+# A draft's vocabulary ---------------------------------------------------------------------------
+# A draft that is limited to a part of the target's vocabulary has a cheaper projection. In stored
+# heads this vocabulary is called `words`.
+
+
+class DraftVocabulary(nn.Module):
+    """The tokens `ids` [v] that a draft may propose, in ascending order.
+
+    Args:
+        count: number of tokens v; the first v of the target until `ids` is loaded.
+    """
+
+    ids: Tensor
+
+    def __init__(self, count: int):
+        super().__init__()
+        self.register_buffer("ids", torch.arange(count))
+
+    def spread(self, logits: Tensor, vocab_size: int) -> Tensor:
+        """Return logits over the target's vocabulary, −∞ for tokens that the draft lacks.
+
+        This happens before any temperature.
+
+        Shapes: logits [..., v].
+        """
+        if logits.shape[-1] == vocab_size:
+            return logits
+        wide = logits.new_full((*logits.shape[:-1], vocab_size), float("-inf"))
+        return wide.index_copy_(-1, self.ids, logits)
+
+    def number(self, tokens: Tensor) -> Tensor:
+        """Return the draft-vocabulary index of each token; v if the token is absent."""
+        last = len(self.ids) - 1
+        index = torch.searchsorted(self.ids, tokens).clamp(max=last)
+        return index.masked_fill(self.ids[index] != tokens, last + 1)
+
+
+class OutputHead:
+    """A target's embeddings, and the rows of its vocabulary projection of a draft vocabulary.
+
+    Args:
+        target: the model whose projection is used.
+        vocabulary: the tokens whose rows are kept.
+    """
+
+    def __init__(self, target: CausalLM, vocabulary: DraftVocabulary):
+        self.embed = target.embed
+        ids = vocabulary.ids.to(target.device)
+        self.rows = target.backend.head.weight.detach()[ids]
+        self.vocab_size = len(ids)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Return logits [..., v] of hidden states."""
+        return F.linear(hidden, self.rows)
+
+
+def output_head(target: CausalLM, vocabulary: DraftVocabulary | None) -> CausalLM | OutputHead:
+    """Return what turns a draft's states into logits; the target itself for its full vocabulary."""
+    return target if vocabulary is None else OutputHead(target, vocabulary)
+
+
+# Modules ----------------------------------------------------------------------------------------
+
+
+class Heads(nn.Module):
+    """K residual blocks on the hidden state "final", read by the target's vocabulary projection.
+
+    Head i of 0 … K−1, at the row of token t_j, predicts t_{j+i+2}: the first head predicts one
+    token further than the target's own head, and each later head one further still. A new head
+    adds nothing, so it starts as a copy of the target's own head. Source: Stern et al. 2018,
+    section 6 (there one layer of K·e units, which includes the target's own head).
+
+    Args:
+        hidden_size: the target's d.
+        count: number of heads K.
+        width: width e of the hidden layers; None: d.
+    """
+
+    def __init__(self, hidden_size: int, count: int, width: int | None = None):
+        super().__init__()
+        self.words: DraftVocabulary | None = None
+        width = width or hidden_size
+        self.up = nn.Parameter(torch.randn(count, hidden_size, width) * hidden_size**-0.5)
+        self.down = nn.Parameter(torch.zeros(count, width, hidden_size))
+
+    @property
+    def count(self) -> int:
+        """The number of heads K."""
+        return len(self.up)
+
+    @property
+    def hidden_size(self) -> int:
+        """The size d of the states that the heads read."""
+        return self.up.shape[1]
+
+    @property
+    def config(self) -> dict[str, int]:
+        """The arguments of the constructor."""
+        return {"hidden_size": self.hidden_size, "count": self.count, "width": self.up.shape[2]}
+
+    def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
+        """Return the states [..., K, d] of the heads."""
+        inner = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
+        return hidden[..., None, :] + torch.einsum("...ke,ked->...kd", inner, self.down[which])
+
+    def logits(self, hidden: Tensor, which: slice, project: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the logits [..., K, V] of the heads."""
+        return project(self(hidden, which))
+
+
+class ReducedHeads(Heads):
+    """Heads with one matrix each, x + SiLU(W x), and a draft vocabulary, as engines serve Medusa.
+
+    New heads are copies of the target's own head. Source: Cai et al. 2024, section 2.1.1 (there
+    with a vocabulary projection for each head).
+
+    Args:
+        hidden_size: the target's d.
+        count: number of heads K.
+        words: size of the draft vocabulary.
+    """
+
+    words: DraftVocabulary
+
+    def __init__(self, hidden_size: int, count: int, words: int):
+        nn.Module.__init__(self)
+        self.up = nn.Parameter(torch.zeros(count, hidden_size, hidden_size))
+        self.words = DraftVocabulary(words)
+
+    @property
+    def config(self) -> dict[str, int]:
+        sizes = {"hidden_size": self.hidden_size, "count": self.count}
+        return sizes | {"words": len(self.words.ids)}
+
+    def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
+        added = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
+        return hidden[..., None, :] + added
+
+
+class FullHeads(Heads):
+    """Heads as Medusa's authors publish them: x + SiLU(W x + b), and a projection for each head.
+
+    Source: Cai et al. 2024, section 2.1.1.
+
+    Args:
+        hidden_size: the target's d.
+        count: number of heads K.
+        vocab_size: the target's V.
+    """
+
+    def __init__(self, hidden_size: int, count: int, vocab_size: int):
+        nn.Module.__init__(self)
+        self.words = None
+        self.up = nn.Parameter(torch.zeros(count, hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(count, hidden_size))
+        self.rows = nn.Parameter(torch.zeros(count, vocab_size, hidden_size))
+
+    @property
+    def config(self) -> dict[str, int]:
+        sizes = {"hidden_size": self.hidden_size, "count": self.count}
+        return sizes | {"vocab_size": self.rows.shape[1]}
+
+    def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
+        inner = torch.einsum("...d,kde->...ke", hidden, self.up[which]) + self.bias[which]
+        return hidden[..., None, :] + F.silu(inner)
+
+    def logits(self, hidden: Tensor, which: slice, project: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.einsum("...kd,kvd->...kv", self(hidden, which), self.rows[which])
+
+
+def stored_heads(**config) -> Heads:
+    """Build untrained heads of the class that a stored config belongs to."""
+    if "vocab_size" in config:
+        return FullHeads(**config)
+    return ReducedHeads(**config) if "words" in config else Heads(**config)
+
+
+class ExitHead(Heads):
+    """One residual block for an early exit: it corrects the normed exit state before the head.
+
+    Args:
+        hidden_size: the target's d.
+        layers: number of layers before the exit.
+        width: width e of the hidden layer; None: d.
+    """
+
+    def __init__(self, hidden_size: int, layers: int, width: int | None = None):
+        super().__init__(hidden_size, 1, width)
+        self.layers = layers
+
+    @property
+    def config(self) -> dict[str, int]:
+        return {"hidden_size": self.hidden_size, "layers": self.layers, "width": self.up.shape[2]}
+
+    def forward(self, hidden: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the corrected states [..., d]."""
+        return super().forward(hidden)[..., 0, :]
+
+
+class HydraHeads(nn.Module):
+    """Heads that also read the tokens drafted before: R·x + SiLU(A·x).
+
+    For head i of 0 … K−1, x = [f; e(t); e(x_1) … e(x_i)]: the target's last state f and the
+    embeddings of the last token t and of the drafted tokens. The target's vocabulary projection
+    reads the result. New heads return f. Source: Ankner et al. 2024 (there with a projection for
+    each head).
+
+    Args:
+        hidden_size: the target's d.
+        count: number of heads K.
+    """
+
+    def __init__(self, hidden_size: int, count: int):
+        super().__init__()
+        self.config = {"hidden_size": hidden_size, "count": count}
+        widths = [(i + 2) * hidden_size for i in range(count)]
+        self.direct = nn.ModuleList(nn.Linear(width, hidden_size, bias=False) for width in widths)
+        self.bent = nn.ModuleList(nn.Linear(width, hidden_size, bias=False) for width in widths)
+        for direct, bent in zip(self.direct, self.bent):
+            nn.init.eye_(direct.get_parameter("weight"))
+            nn.init.zeros_(bent.get_parameter("weight"))
+
+    def forward(self, index: int, state: Tensor, embedded: Tensor) -> Tensor:
+        """Return the state [..., d] of one head.
+
+        Shapes: embedded [..., index + 1, d].
+        """
+        x = torch.cat((state, embedded.flatten(-2)), -1)
+        return self.direct[index](x) + F.silu(self.bent[index](x))
+
+
+def check_heads(heads: Heads, target: CausalLM) -> None:
+    """Check that heads can read a target's hidden states."""
+    model("target", target)
+    allowed = "specdec_lite.drafters.heads.Heads, or use the drafter's from_pretrained"
+    instance("heads", heads, Heads, allowed)
+    check_size("heads read hidden states", heads.hidden_size, target)
+    if (heads.up.device, heads.up.dtype) != (target.device, target.dtype):
+        raise ValueError(
+            f"heads are {heads.up.dtype} on {heads.up.device}, the target is {target.dtype} on"
+            f" {target.device}: move them with heads.to(target.device, target.dtype)"
+        )
+
+
+def check_size(reader: str, size: int, target: CausalLM) -> None:
+    """Raise ValueError if the target's hidden states do not have the expected size."""
+    if size != target.hidden_size:
+        raise ValueError(f"{reader} of size {size}, the target's have size {target.hidden_size}")
+
+
+def check_target(own: CausalLM, target: CausalLM) -> None:
+    """Raise ValueError if heads made for one target are to draft for a different kind of target."""
+    same_device("drafter", own, target)
+    if own.hidden_size != target.hidden_size:
+        raise ValueError(
+            f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has"
+            f" {target.hidden_size}: give the target they were trained on"
+        )
+
+
+# The network of the MLP speculator --------------------------------------------------------------
+# Scales and weight tying are those of the authors' code: one E, one norm and one H for all
+# depths. Source: Wertheimer et al. 2024, arXiv 2404.19124.
+
+
+class MlpSpeculator(nn.Module):
+    """state ← GELU(norm(P·state + weight · E[token])), read by one projection H at every depth.
+
+    Args:
+        hidden_size: size d of the target's states.
+        vocab_size: size V of its own embeddings E and projection H.
+        width: size w of its state.
+        depth: number of drafted tokens it is made for; determines `weight`.
+    """
+
+    def __init__(self, hidden_size: int, vocab_size: int, width: int, depth: int):
+        super().__init__()
+        self.config = dict(hidden_size=hidden_size, vocab_size=vocab_size, width=width, depth=depth)
+        self.first = nn.Linear(hidden_size, width, bias=False)
+        self.again = nn.Linear(width, width, bias=False)
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocab_size, bias=False)
+        share = 0.5 ** (0.5 / depth)
+        self.weight = math.sqrt((1 - share**2) * width / 2) / share
+
+    def begin(self, hidden: Tensor) -> Tensor:
+        """Return the first state [..., w]."""
+        return self.first(F.layer_norm(hidden, hidden.shape[-1:]) / math.sqrt(2))
+
+    def forward(self, state: Tensor, tokens: Tensor) -> Tensor:
+        """Return the next state [..., w], which `head` reads."""
+        return F.gelu(self.norm(state + self.weight * self.embedding(tokens)))
+
+
+# Blockwise parallel decoding --------------------------------------------------------------------
+# Source: Stern et al. 2018.
+
+BLOCKWISE = SHIPPED / "blockwise"
+"""Folder of the blockwise heads of the shipped pair."""
+
+
+class BlockwiseDrafter(Drafter):
+    """Predict a block of k tokens in one pass: one with the target's own head, k − 1 with extra heads.
+
+    The tokens of a block do not depend on each other: q of each is the distribution of one head.
+
+    Args:
+        target: the model that decodes; its vocabulary projection is shared.
+        heads: at least k − 1 heads trained on it.
+        k: block size ≥ 1; 1 is plain decoding.
+        draft_temperature: None: draw with the generation's own sampling settings (argmax if
+            greedy); 0: choose the argmax of every head; > 0: draw at this temperature.
+    """
+
+    def __init__(
+        self, target: CausalLM, heads: Heads, k: int = 4, draft_temperature: float | None = None
+    ):
+        check_heads(heads, target)
+        whole("k", k, 1, heads.count + 1, f" (1 + the {heads.count} extra heads)")
+        self.target = target
+        self.heads = heads
+        self.k = k
+        self.sampling = draft_sampling(draft_temperature)
+        self.hidden_layers = ("final",) if k > 1 else ()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        target: CausalLM,
+        path: str | Path | None = None,
+        k: int = 4,
+        draft_temperature: float | None = None,
+    ) -> "BlockwiseDrafter":
+        """Load trained heads; `k` and `draft_temperature` are as for the class.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the heads; None for those of the shipped pair's target.
+        """
+        model("target", target)
+        heads = load(BLOCKWISE if path is None else path, target, Heads)
+        return cls(target, heads, k, draft_temperature)
+
+    def start(self, context: Context) -> "BlockwiseSession":
+        return BlockwiseSession(self)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        check_target(self.target, target)
+
+    def limits(self) -> Limits:
+        return Limits.chain(self.k - 1)
+
+
+class BlockwiseSession(Session):
+    """The drafting of one generation. It needs only the scores of the last round.
+
+    The last committed token t_{n−1} has not been fed, so the last row of `context.scores` belongs
+    to t_{n−2}. There head i predicts t_{n+i}, the drafted token at depth i.
+    """
+
+    def __init__(self, drafter: BlockwiseDrafter):
+        self.drafter = drafter
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        drafter = self.drafter
+        count = min(drafter.k, context.wanted) - 1
+        if count < 1 or context.scores is None:
+            return NOTHING
+        states = context.scores.hidden["final"][0, -1]
+        logits = drafter.target.head(drafter.heads(states, slice(count)))
+        self.passes += 1
+        return draft_rows(context, logits, drafter.sampling or context.sampling)
+
+
+# Heads that draft one token after another -------------------------------------------------------
+
+
+class HeadDrafter(Drafter):
+    """Draft a chain from the target's last state: subclass it and define `rows`.
+
+    Args:
+        target: the model that decodes.
+        length: draft length ≥ 1, or a policy of `drafters.lengths`.
+    """
+
+    hidden_layers = ("final",)
+
+    def __init__(self, target: CausalLM, length: int | Length):
+        self.target = checks.model("target", target)
+        self.length = Length.of(length)
+
+    def rows(self, state: Tensor, token: Tensor) -> Generator[Tensor, Tensor, None]:
+        """Yield the logits [V] after a token, then after each token that is sent.
+
+        Shapes: state [d] of the token before, token [1].
+        """
+        raise NotImplementedError
+
+    def start(self, context: Context) -> "HeadSession":
+        return HeadSession(self)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        check_target(self.target, target)
+
+    def limits(self) -> Limits:
+        return Limits.chain(self.length.gamma)
+
+
+class HeadSession(ChainSession):
+    """The drafting of one generation. Every round starts at the last row the target has scored."""
+
+    def __init__(self, drafter: HeadDrafter):
+        super().__init__(drafter.length)
+        self.drafter = drafter
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        # After a prompt of one token no token has been scored yet.
+        if context.scores is None:
+            return NOTHING
+        state = context.scores.hidden["final"][0, -1]
+        rows = self.drafter.rows(state, upload(context.tokens[-1:], state.device))
+
+        def follow(token: Tensor | None) -> Tensor:
+            self.passes += 1
+            return next(rows) if token is None else rows.send(token)
+
+        return draft_chain(context, follow, self.length)
+
+
+class HydraDrafter(HeadDrafter):
+    """Draft a chain with heads that read the tokens drafted before.
+
+    Source: Ankner et al. 2024, arXiv 2402.05109.
+
+    Args:
+        target: the model that decodes; heads read its state "final" and its embeddings, and share
+            its vocabulary projection.
+        heads: heads trained on this target.
+        gamma: draft length, 1 … number of heads; None: the number of heads.
+    """
+
+    def __init__(self, target: CausalLM, heads: HydraHeads, gamma: int | None = None):
+        self.heads = checks.instance("heads", heads, HydraHeads, "HydraHeads")
+        size, count = heads.config["hidden_size"], heads.config["count"]
+        check_size("heads read states", size, checks.model("target", target))
+        super().__init__(target, count if gamma is None else whole("gamma", gamma, 1, count))
+
+    @classmethod
+    def from_pretrained(
+        cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
+    ) -> "HydraDrafter":
+        """Load trained heads.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the heads; None for those shipped for this target.
+            gamma: as for the class.
+        """
+        return cls(target, load(find_weights("hydra", target, path), target, HydraHeads), gamma)
+
+    def rows(self, state: Tensor, token: Tensor) -> Generator[Tensor, Tensor, None]:
+        embedded = self.target.embed(token)
+        while True:
+            token = yield self.target.head(self.heads(len(embedded) - 1, state, embedded))
+            embedded = torch.cat((embedded, self.target.embed(token)))
+
+
+class MlpSpeculatorDrafter(HeadDrafter):
+    """Draft a chain from the target's last state and the tokens since, without attention or cache.
+
+    Source: Wertheimer et al. 2024, arXiv 2404.19124.
+
+    Args:
+        target: the model that decodes; its state "final" is read.
+        speculator: network trained on this target.
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`; None: the trained depth.
+    """
+
+    def __init__(
+        self, target: CausalLM, speculator: MlpSpeculator, gamma: int | Length | None = None
+    ):
+        self.speculator = checks.instance("speculator", speculator, MlpSpeculator)
+        super().__init__(target, speculator.config["depth"] if gamma is None else gamma)
+        sizes = speculator.config["hidden_size"], speculator.config["vocab_size"]
+        if sizes != (wanted := (target.hidden_size, target.vocab_size)):
+            raise ValueError(f"speculator is for sizes d, V = {sizes}: the target's are {wanted}")
+
+    @classmethod
+    def from_pretrained(
+        cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length | None = None
+    ) -> "MlpSpeculatorDrafter":
+        """Load a trained speculator.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the weights; None for those shipped for this target.
+            gamma: as for the class.
+        """
+        speculator = load(find_weights("mlp_speculator", target, path), target, MlpSpeculator)
+        return cls(target, speculator, gamma)
+
+    def rows(self, state: Tensor, token: Tensor) -> Generator[Tensor, Tensor, None]:
+        state = self.speculator.begin(state)
+        while True:
+            state = self.speculator(state, token[0])
+            token = yield self.speculator.head(state)
+            state = self.speculator.again(state)

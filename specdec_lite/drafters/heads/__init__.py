@@ -1,1 +1,0 @@
-"""Drafts by heads on the target's last hidden state."""

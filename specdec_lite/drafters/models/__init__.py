@@ -1,1 +1,0 @@
-"""Drafts by a smaller language model, fixed or trained while it drafts."""

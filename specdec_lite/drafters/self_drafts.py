@@ -1,0 +1,399 @@
+"""Drafts by a part of the target: its first layers, all but some sublayers, or a part of its cache.
+
+PaSS feeds the whole target trained look-ahead embeddings.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from specdec_lite import checks
+from specdec_lite.drafters.chain import ChainSession, draft_chain, draft_rows
+from specdec_lite.drafters.heads import ExitHead, check_heads
+from specdec_lite.drafters.lengths import Length
+from specdec_lite.engine.cache import SUBLAYERS, Cache, sublayers
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Block, Transformer, rotate
+from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.transfer import upload
+
+# What self-drafts share -------------------------------------------------------------------------
+
+
+class SelfDrafter(Drafter):
+    """Draft a chain with the target itself: subclass it and define `draft_cache`.
+
+    Args:
+        target: a native model; the one that decodes.
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+    """
+
+    makes_passes = True
+
+    def __init__(self, target: CausalLM, gamma: int | Length):
+        self.target = checks.native("target", target)
+        self.length = Length.of(gamma)
+
+    def draft_cache(self, context: Context) -> Cache:
+        """Return the cache a round drafts with: a view of the target's, or a part of it."""
+        raise NotImplementedError
+
+    def start(self, context: Context) -> "SelfDraftSession":
+        return SelfDraftSession(self)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        checks.own_target(self.target, target)
+
+    def limits(self) -> Limits:
+        return Limits.chain(self.length.gamma)
+
+
+class SelfDraftSession(ChainSession):
+    """The drafting of one generation. Every round starts from the target's cache anew."""
+
+    def __init__(self, drafter: SelfDrafter):
+        super().__init__(drafter.length)
+        self.drafter = drafter
+
+    def propose(self, context: Context) -> Proposal:
+        cache = self.drafter.draft_cache(context)
+
+        def follow(token: Tensor | None) -> Tensor:
+            fed = context.tokens[-1:] if token is None else token
+            self.passes += 1
+            return self.drafter.target.score(fed, cache, last=True).logits[0, -1]
+
+        return draft_chain(context, follow, self.length)
+
+
+# Early exit: the target's first layers ----------------------------------------------------------
+# Source: Elhoushi et al. 2024 (LayerSkip). Their training makes the drafts better, not exact;
+# here a small adapter is trained instead, and the target is not changed. Verification may
+# continue from the drafted states.
+
+
+class EarlyExitSession(SelfDraftSession):
+    """The drafting of one generation. Every round starts from a new view of the target's cache.
+
+    Args:
+        drafter: the drafter.
+        layers: number of layers that draft.
+        adapter: module between norm and head; None for none.
+        reuse: report the drafted states, so that verification starts from them.
+    """
+
+    def __init__(self, drafter: SelfDrafter, layers: int, adapter: ExitHead | None, reuse: bool):
+        super().__init__(drafter)
+        self.layers = layers
+        self.adapter = adapter
+        self.reuse = reuse
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        target = self.drafter.target
+        view = self.drafter.draft_cache(context)
+        states: list[Tensor] = []
+
+        def run(token: Tensor | None) -> Tensor:
+            """Feed one token and return its normed exit state [d]."""
+            fed = context.tokens[-1:] if token is None else token
+            self.passes += 1
+            layers = (self.layers, "final")
+            hidden = target.score(fed, view, hidden_layers=layers, logits=False).hidden
+            states.append(hidden[self.layers])
+            return hidden["final"][0, -1]
+
+        def follow(token: Tensor | None) -> Tensor:
+            state = run(token)
+            return target.head(state if self.adapter is None else self.adapter(state))
+
+        proposal = draft_chain(context, follow, self.length)
+        if not self.reuse or not len(proposal.tree):
+            return proposal
+        run(proposal.tree.tokens[-1:])
+        reused = (self.layers, torch.cat(states, dim=1))
+        return Proposal(proposal.tree, proposal.probs, states=reused)
+
+
+class EarlyExitDrafter(SelfDrafter):
+    """Draft γ tokens with the first layers of the target, its final norm and its head.
+
+    The draft reads and writes the target's own cache through a view, so it never has to catch up.
+    Verification overwrites its entries or, with `reuse`, keeps them.
+
+    Args:
+        target: a native model; the one that decodes.
+        layers: number of its layers that draft, 1 … all but one.
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+        reuse: verify from the drafted states, so that no layer runs twice. The states of the last
+            drafted token, which drafting does not need, are then computed too.
+        adapter: module trained for this exit, between norm and head; None for none.
+    """
+
+    def __init__(
+        self,
+        target: CausalLM,
+        layers: int,
+        gamma: int | Length = 4,
+        reuse: bool = True,
+        adapter: ExitHead | None = None,
+    ):
+        super().__init__(target, gamma)
+        self.layers = checks.whole("layers", layers, 1, target.num_layers - 1)
+        self.reuse = reuse
+        self.adapter = adapter
+        if adapter is not None:
+            check_heads(adapter, target)
+            if adapter.layers != layers:
+                raise ValueError(f"layers={layers}: the adapter was trained for {adapter.layers}")
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        target: CausalLM,
+        path: str | Path | None = None,
+        gamma: int | Length = 4,
+        reuse: bool = True,
+    ) -> "EarlyExitDrafter":
+        """Load a trained adapter, which also sets the number of layers.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the adapter; None for the one shipped for this target.
+            gamma: as for the class.
+            reuse: as for the class.
+        """
+        checks.native("target", target)
+        adapter = load(find_weights("early_exit", target, path), target, ExitHead)
+        return cls(target, adapter.layers, gamma, reuse, adapter)
+
+    def draft_cache(self, context: Context) -> Cache:
+        return context.cache.view(layers=self.layers)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def start(self, context: Context) -> EarlyExitSession:
+        return EarlyExitSession(self, self.layers, self.adapter, self.reuse)
+
+
+# The target minus some of its sublayers ---------------------------------------------------------
+# Source: Zhang et al. 2024 (Draft & Verify). `training.skip_acceptance` measures the acceptance
+# of a set.
+
+Sublayer = tuple[int, str]
+
+
+class LayerSkipDrafter(SelfDrafter):
+    """Draft γ tokens with the target, without some attention and MLP sublayers.
+
+    The draft reads the target's keys and values of the text and writes its own after them. The
+    target's pass overwrites all of these.
+
+    Args:
+        target: a native model; the one that decodes.
+        skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`; the paper stops after an
+            uncertain token, as `Confidence` does.
+    """
+
+    def __init__(self, target: CausalLM, skip: Collection[Sublayer], gamma: int | Length = 4):
+        super().__init__(target, gamma)
+        self.skip = sublayers(skip, target.num_layers)
+
+    def draft_cache(self, context: Context) -> Cache:
+        return context.cache.view(skip=self.skip)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def every_sublayer(layers: int) -> list[Sublayer]:
+    """Return all sublayers of a model, from the first block on."""
+    return list(product(range(layers), SUBLAYERS))
+
+
+def greedy_search(
+    acceptance: Callable[[frozenset[Sublayer]], float], offered: Iterable[Sublayer], most: int
+) -> list[tuple[frozenset[Sublayer], float]]:
+    """Leave out sublayers one by one, each time the one that keeps acceptance highest.
+
+    With n candidates this takes n + (n − 1) + … evaluations.
+    """
+    rest = set(offered)
+    path: list[tuple[frozenset[Sublayer], float]] = [(frozenset(), acceptance(frozenset()))]
+    for _ in range(min(most, len(rest))):
+        rates = {one: acceptance(path[-1][0] | {one}) for one in sorted(rest)}
+        best = max(rates, key=rates.__getitem__)
+        rest.remove(best)
+        path.append((path[-1][0] | {best}, rates[best]))
+    return path
+
+
+# A part of the cache: sinks, a window and chunks ------------------------------------------------
+# Sources: Chen et al. 2025 (MagicDec); Xiao et al. 2024 (StreamingLLM); Sun et al. 2024
+# (TriForce), the chunks that the last query attends to most, selected here once per round for all
+# layers.
+
+
+class Chunks:
+    """Select the chunks of the text whose mean key fits the last known query best.
+
+    Args:
+        layers: blocks (from 0) whose queries and keys are used.
+        budget: cache entries to select, ≥ `size`, in whole chunks.
+        size: entries per chunk, ≥ 1 (8 in the paper).
+    """
+
+    def __init__(self, layers: Sequence[int], budget: int = 64, size: int = 8):
+        self.layers = tuple(layers)
+        self.size = checks.whole("size", size, 1)
+        self.budget = checks.whole("budget", budget, size)
+
+    def scores(self, target: CausalLM, cache: Cache, states: dict) -> Tensor:
+        """Return the attention [chunks] each chunk gets, averaged over heads and layers."""
+        model, count = cast(Transformer, target.model), cache.length // self.size
+        position = cache.length - 1
+        cos, sin = (table[position] for table in model.rotary(target.device, target.dtype))
+        total = torch.zeros(count, dtype=torch.float64, device=target.device)
+        for layer in self.layers:
+            block = cast(Block, model.blocks[layer])
+            query = rotate(block.queries(states[layer][0, -1]), cos, sin)
+            keys = cache.keys(layer)[0, :, : count * self.size]
+            means = keys.unflatten(1, (count, self.size)).mean(2)
+            fit = torch.einsum("gqh,gch->gqc", query.view(len(means), -1, query.shape[-1]), means)
+            total += (fit * query.shape[-1] ** -0.5).softmax(-1).mean((0, 1)) / len(self.layers)
+        return total
+
+    def __call__(self, target: CausalLM, context: Context, end: int) -> set[int]:
+        """Return the entries to select, in whole chunks."""
+        if context.scores is None or end < self.size:
+            return set()
+        scores = self.scores(target, context.cache, context.scores.hidden)[: end // self.size]  # pyright: ignore[reportArgumentType]
+        best = scores.topk(min(self.budget // self.size, len(scores))).indices.tolist()
+        return {chunk * self.size + offset for chunk in best for offset in range(self.size)}
+
+
+class SparseCacheDrafter(SelfDrafter):
+    """Draft γ tokens with the whole target, which attends to only a part of its cache.
+
+    It pays if reading the cache costs more than reading the weights: with long contexts in large
+    batches. If the window covers the whole text, the draft is the target itself.
+
+    Args:
+        target: a native model; the one that decodes.
+        sinks: entries kept from the beginning of the text, ≥ 0.
+        window: entries kept from its end, ≥ 1.
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+        select: selects chunks between sinks and window in every round; None for none.
+    """
+
+    def __init__(
+        self,
+        target: CausalLM,
+        sinks: int = 4,
+        window: int = 64,
+        gamma: int | Length = 4,
+        select: Chunks | None = None,
+    ):
+        super().__init__(target, gamma)
+        self.sinks = checks.whole("sinks", sinks, 0)
+        self.window = checks.whole("window", window, 1)
+        self.select = select
+        self.hidden_layers = () if select is None else select.layers
+        for layer in self.hidden_layers:
+            checks.whole("select's layer", layer, 0, target.num_layers - 1)
+
+    def draft_cache(self, context: Context) -> Cache:
+        length = context.cache.length  # pyright: ignore[reportOptionalMemberAccess]
+        recent = max(0, length - self.window)
+        entries = {*range(min(self.sinks, length)), *range(recent, length)}
+        if self.select is not None:
+            entries |= self.select(self.target, context, recent)
+        return context.cache.select(sorted(entries), room=self.length.gamma)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+# PaSS: trained look-ahead embeddings after the text ---------------------------------------------
+# Source: Monea et al. 2023. A look-ahead token has an embedding but no id: it can be fed, but
+# neither drafted nor accepted.
+
+
+class LookaheadRows(nn.Module):
+    """Embeddings [L, d] of L look-ahead tokens, the only trained weights.
+
+    Args:
+        hidden_size: the target's d.
+        count: number L of look-ahead tokens.
+    """
+
+    def __init__(self, hidden_size: int, count: int):
+        super().__init__()
+        self.rows = nn.Parameter(torch.zeros(count, hidden_size))
+
+    @property
+    def config(self) -> dict[str, int]:
+        """The arguments of the constructor."""
+        return {"hidden_size": self.rows.shape[1], "count": len(self.rows)}
+
+
+class PassDrafter(Drafter):
+    """Draft L + 1 tokens in one pass of the target over the last token and L look-ahead tokens.
+
+    The first token is drawn from p itself, so it is always accepted. The tokens do not depend on
+    each other. A round takes two passes of the target and emits at least two tokens.
+
+    Args:
+        target: a native model; the one that decodes.
+        lookahead: embeddings trained for this target.
+    """
+
+    makes_passes = True
+
+    def __init__(self, target: CausalLM, lookahead: LookaheadRows):
+        self.target = checks.native("target", target)
+        rows = lookahead.rows
+        if rows.shape[1] != target.hidden_size:
+            raise ValueError(
+                f"lookahead has rows of size {rows.shape[1]}: target's have {target.hidden_size}"
+            )
+        self.rows = rows.detach().to(target.device, target.dtype)
+
+    @classmethod
+    def from_pretrained(cls, target: CausalLM, path: str | Path | None = None) -> "PassDrafter":
+        """Load trained embeddings.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the embeddings; None for those shipped for this target.
+        """
+        checks.native("target", target)
+        return cls(target, load(find_weights("pass_rows", target, path), target, LookaheadRows))
+
+    def start(self, context: Context) -> "PassSession":
+        return PassSession(self)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        checks.own_target(self.target, target)
+
+    def limits(self) -> Limits:
+        return Limits.chain(len(self.rows) + 1)
+
+
+class PassSession(Session):
+    """The drafting of one generation, in a view of the target's cache that verification overwrites."""
+
+    def __init__(self, drafter: PassDrafter):
+        self.drafter = drafter
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        target, rows = self.drafter.target, self.drafter.rows
+        count = min(len(rows) + 1, context.wanted - 1)
+        if count < 1:
+            return NOTHING
+        last = upload(context.tokens[-1:], target.device)
+        fed = torch.cat((target.embed(last), rows[: count - 1]))[None]
+        self.passes += 1
+        # The embeddings are given, so only the number of ids matters.
+        logits = target.score(last.expand(count), context.cache.view(), states=(0, fed)).logits[0]  # pyright: ignore[reportOptionalMemberAccess]
+        return draft_rows(context, logits, context.sampling)

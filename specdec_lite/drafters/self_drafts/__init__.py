@@ -1,1 +1,0 @@
-"""Drafts by parts of the target itself."""

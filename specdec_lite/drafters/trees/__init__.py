@@ -1,1 +1,0 @@
-"""Token trees drafted by a model, and how their shapes are chosen."""
