@@ -27,7 +27,6 @@ PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
 START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
 PICTURE_LATER = {
-    "08_model_free",
     "10_medusa",
     "11_token_trees",
     "12_training",
