@@ -28,12 +28,6 @@ START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
 PICTURE_LATER = {
     "10_medusa",
-    "11_token_trees",
-    "12_training",
-    "12b_one_pass",
-    "13_eagle",
-    "13b_confidence_trees",
-    "14_lookahead",
     "16_gpu_timing",
     "16b_batches",
     "17_serving",

@@ -72,7 +72,7 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
             drawing.box(left, top, scale * value, 10, kind)
             drawing.words(left + scale * value + 6, top + 9, f"{kind} {value:.2f}", "start")
         drawing.words(left - 8, y + 45, name, "end", bold=True)
-        drawing.box(left, y + 28, scale * s, 26, "accepted", f"{s:.2f}", fill=100)
+        drawing.box(left, y + 28, scale * s, 26, "accepted", f"{s:.2f}" if s else "", fill=100)
         if extra > 1e-9:
             kind, part = ("recovered", "residual") if a > b else ("rejected", "excess")
             drawing.box(left + scale * s, y + 28, scale * extra, 26, kind, dashed=True)
