@@ -115,7 +115,7 @@ def figure_faults(page) -> list[str]:
       const caption = figure.querySelector('figcaption')?.textContent ?? '';
       const rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
       const legend = figure.querySelector('g.legend')?.getBoundingClientRect();
-      const panel = figure.querySelector('.plot, .cartesianlayer')?.getBoundingClientRect();
+      const panel = figure.querySelector('.nsewdrag')?.getBoundingClientRect();
       const isFree = !legend || (legend.top >= plot.getBoundingClientRect().top - 1
         && legend.bottom <= panel.top + 8);
       return [
