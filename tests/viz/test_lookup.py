@@ -83,6 +83,16 @@ def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
         Lookup.of({"a": ([1], [])}, Letters())
 
 
+SEEN = """() => [...document.querySelectorAll(".sdl-lookup-text")].every((pane) => {
+  const frame = pane.getBoundingClientRect();
+  const marked = [...pane.querySelectorAll(".sdl-source, .sdl-here")].slice(0, 1);
+  return marked.every((word) => {
+    const { top, bottom } = word.getClientRects()[0];
+    return top >= frame.top && bottom <= frame.bottom;
+  });
+})"""
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", one_of(__name__, [(1280, "light"), (390, "dark")]))
 def test_used_by_keyboard_and_mouse(explorer, mounted, width, theme):
@@ -91,8 +101,13 @@ def test_used_by_keyboard_and_mouse(explorer, mounted, width, theme):
     page.keyboard.press("Home")
     says(page, ".sdl-summary", "Round 1")
     rounds = call("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 8, True)
-    drafting = sum(found["drafted"] > 0 for found in rounds)
-    assert page.locator(".sdl-arc").count() == drafting
+    for number, found in enumerate(rounds):
+        page.evaluate(f"model.set('round', {number})")
+        assert page.locator(".sdl-arc").count() == (found["drafted"] > 0), (
+            "the chosen round's alone"
+        )
+        assert page.evaluate(SEEN) is True, "the copy and its source are in view"
+    page.evaluate("model.set('round', 0)")
     page.get_by_label("Round", exact=True).focus()
     page.keyboard.press("ArrowRight")
     says(page, ".sdl-summary", "Round 2")

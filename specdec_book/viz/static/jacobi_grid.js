@@ -60,21 +60,31 @@ function drawHead(columns, head, rows) {
   head.replaceChildren(name("pass"), ...widths.map((_, position) => name(String(position + 1))));
 }
 
-// Later passes have empty rows, so that nothing below the grid moves.
+const isFinal = ({ fate }) => fate === "final" || fate === "accepted";
+
+// Later passes have empty rows, so that nothing below the grid moves. The row of the next pass slides down from the last
+// one, and its changed guesses flip; a thick line is the edge of the final tokens.
 function drawPasses(body, rows, passes) {
   showRows(
     body,
     [...rows, "end"].map((_, row) => {
       const cells = row <= passes ? formulas.cells(rows, row, passes) : [];
+      const above = row > 0 ? formulas.cells(rows, row - 1, passes) : [];
+      const [now, before] = [cells, above].map((list) => list.filter(isFinal).length);
       const build = () =>
         make(
           "tr",
           row > passes ? { class: "sdl-ahead" } : row === passes ? { "aria-current": "step" } : {},
           make("th", { scope: "row" }, row === rows.length ? "end" : String(row + 1)),
           ...(row > passes ? [make("td", { colspan: formulas.total(rows) })] : []),
-          ...cells.map((cell) => {
-            const isFinal = cell.fate === "final" || cell.fate === "accepted";
-            const node = make("td", isFinal ? { class: "sdl-settled" } : {});
+          ...cells.map((cell, i) => {
+            const classes = [
+              ...(isFinal(cell) ? ["sdl-settled"] : []),
+              ...(i === now - 1 ? ["sdl-stair-right"] : []),
+              ...(row > 0 && i >= before && i < now ? ["sdl-stair-top"] : []),
+              ...(row === passes && row > 0 && cell.text !== above[i].text ? ["sdl-flips"] : []),
+            ];
+            const node = make("td", { class: classes.join(" ") });
             if (cell.fate !== "none") node.append(word(cell));
             return node;
           }),

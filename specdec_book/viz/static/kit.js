@@ -147,13 +147,19 @@ function blank({ svg }, least = 240, usual = 520) {
   return [svg, Math.max(least, widthOf(svg) || usual)];
 }
 
-// Shows rows of [content, function that builds the row]; a row with the same content as before is not rebuilt.
+// Shows rows of [content, function that builds the row]; a row with the same content as before is not rebuilt. In a
+// table of tokens the cells that change flip.
 function showRows(body, rows) {
   rows.forEach(([content, build], i) => {
     const key = JSON.stringify(content);
     const old = body.children[i];
     if (old?.sdlContent === key) return;
     const row = Object.assign(build(), { sdlContent: key });
+    if (old)
+      [...row.children].forEach((cell, k) => {
+        const { textContent: before } = old.children[k] ?? cell;
+        if (cell.localName === "td" && cell.textContent !== before) cell.classList.add("sdl-flips");
+      });
     if (old) old.replaceWith(row);
     else body.append(row);
   });

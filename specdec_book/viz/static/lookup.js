@@ -1,5 +1,5 @@
-// The lookup explorer: prompt lookup replayed on a text that a target wrote, with an arc from every proposal to its
-// source. Everything is computed from the text and the settings.
+// The lookup explorer: prompt lookup replayed on a text that a target wrote. The request and the answer are side by side,
+// so the source of a copy and the copy are both in view. Everything is computed from the text and the settings.
 
 const MAX_N = 5;
 const MAX_GAMMA = 16;
@@ -100,10 +100,11 @@ function taskState(text, counts, best) {
   return `Solved: τ = ${counts.tau.toFixed(2)} with ${waste.toFixed(2)} wasted drafts per emitted token.`;
 }
 
-// The text as spans.
-function write(box, tokens) {
+// The text as spans, the request in the first pane and the answer in the second.
+function write([request, answer], { tokens, start }) {
   const spans = tokens.map((text) => make("span", {}, readable(text)));
-  box.replaceChildren(...spans);
+  request.replaceChildren(...spans.slice(0, start));
+  answer.replaceChildren(...spans.slice(start));
   return spans;
 }
 
@@ -121,39 +122,59 @@ function mark(spans, start, rounds, { at, source, order, drafted, accepted }) {
   });
 }
 
-// Draws the arcs of all rounds with a draft over the text; returns them by round.
-function drawArcs(box, spans, rounds) {
-  box.querySelector(".sdl-arcs")?.remove();
-  const frame = box.getBoundingClientRect();
-  const middle = (span) => {
-    const [rect] = span.getClientRects();
-    return [rect.left - frame.left + box.scrollLeft + 4, rect.top - frame.top + box.scrollTop + 4];
+// Scrolls both panes so that the chosen round and the source of its copy are in view.
+function reveal([request, answer], spans, { at, source, drafted }) {
+  const middle = (span) => span.offsetTop + span.offsetHeight / 2;
+  const show = (pane, height) => {
+    pane.scrollTop = height - pane.clientHeight / 2;
   };
-  const arc = ({ at, source }) => {
-    const [[x1, y1], [x2, y2]] = [middle(spans[at]), middle(spans[source])];
-    const lift = 14 + Math.min(60, Math.abs(x2 - x1) / 5);
-    const bend =
-      Math.abs(y2 - y1) < 8 ? [(x1 + x2) / 2, y1 - lift] : [Math.min(x1, x2) - lift / 2, (y1 + y2) / 2];
-    return make("path", { d: `M${x1} ${y1}Q${bend[0]} ${bend[1]} ${x2} ${y2}` });
-  };
-  const arcs = rounds.map((round) => (round.drafted > 0 ? arc(round) : null));
-  const svg = make("svg", { class: "sdl-arcs", "aria-hidden": "true" });
-  svg.style.height = `${box.scrollHeight}px`;
-  svg.append(...arcs.filter(Boolean));
-  box.append(svg);
-  return arcs;
+  const from = drafted > 0 && spans[source];
+  if (from && request.contains(from)) show(request, middle(from));
+  show(answer, from && answer.contains(from) ? (middle(from) + middle(spans[at])) / 2 : middle(spans[at]));
 }
 
-// Draws the chosen arc thick and above the others.
-function choose(arcs, rounds, chosen) {
-  rounds.forEach(({ drafted, accepted }, i) => {
-    if (!arcs[i]) return;
-    const kind = `sdl-arc ${accepted ? "sdl-arc-used" : "sdl-arc-wasted"}`;
-    const isChosen = i === chosen;
-    arcs[i].setAttribute("class", isChosen ? `${kind} sdl-arc-chosen` : kind);
-    arcs[i].setAttribute("stroke-width", isChosen ? 3 : 1 + (1.5 * accepted) / drafted);
-  });
-  arcs[chosen]?.parentNode.append(arcs[chosen]);
+// Draws the arc from the chosen round's copy to its source.
+function drawArc(svg, spans, { at, source, drafted, accepted }) {
+  svg.replaceChildren();
+  if (drafted === 0) return;
+  const frame = svg.getBoundingClientRect();
+  const middle = (span) => {
+    const [{ left, top }] = span.getClientRects();
+    return [left - frame.left + 4, top - frame.top + 4];
+  };
+  const [[x1, y1], [x2, y2]] = [middle(spans[at]), middle(spans[source])];
+  const lift = 14 + Math.min(40, Math.abs(x2 - x1) / 8);
+  const bend =
+    Math.abs(x2 - x1) > 60
+      ? [(x1 + x2) / 2, Math.min(y1, y2) - lift]
+      : [Math.min(x1, x2) - lift, (y1 + y2) / 2];
+  const kind = `sdl-arc ${accepted ? "sdl-arc-used" : "sdl-arc-wasted"}`;
+  svg.append(make("path", { class: kind, d: `M${x1} ${y1}Q${bend[0]} ${bend[1]} ${x2} ${y2}` }));
+}
+
+// A ghost of the copied words flies from the source to the end of the text, where only those that fit stay.
+function fly(spans, { at, source, drafted, accepted }) {
+  for (let i = 0; i < drafted; i++) {
+    const [from, to] = [spans[source + i], spans[at + i]].map((span) => span.getClientRects()[0]);
+    if (!from || !to) continue;
+    const ghost = make(
+      "span",
+      { class: "sdl-lookup-ghost", "aria-hidden": "true" },
+      spans[source + i].textContent,
+    );
+    Object.assign(ghost.style, { left: `${to.left}px`, top: `${to.top}px` });
+    spans[at].closest("section").append(ghost);
+    const path = [`translate(${from.left - to.left}px, ${from.top - to.top}px)`, "none"];
+    const end = i < accepted ? "none" : "translateY(30px)";
+    ghost.animate(
+      [
+        { transform: path[0], opacity: 1 },
+        { transform: path[1], opacity: 1, offset: 0.75 },
+        { transform: end, opacity: 0 },
+      ],
+      { duration: 900, easing: "ease-in-out" },
+    ).onfinish = () => ghost.remove();
+  }
 }
 
 const SLIDERS = [
@@ -186,12 +207,14 @@ function render({ model, el }) {
     place: (round) => round + 1,
   };
   const [[order, gamma, round], show, inputs] = numberFields(id, [...SLIDERS, roundSpec], change);
-  const box = make("div", {
-    class: "sdl-text sdl-lookup-text",
-    tabindex: 0,
-    role: "region",
-    "aria-label": "The text and the source of each copy",
-  });
+  const panes = ["Request", "Answer"].map((name) =>
+    make("div", { class: "sdl-text sdl-lookup-text", tabindex: 0, role: "region", "aria-label": name }),
+  );
+  const arcs = make("svg", { class: "sdl-arcs", "aria-hidden": "true" });
+  const box = make("div", { class: "sdl-lookup-texts" }, ...panes, arcs);
+  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  for (const pane of panes)
+    pane.addEventListener("scroll", () => drawArc(arcs, spans, rounds[last.round]), { passive: true });
   box.addEventListener("click", ({ target }) => {
     const i = spans.indexOf(target);
     const picked = rounds.findIndex(({ at, accepted }) => i >= at && i <= at + accepted);
@@ -213,8 +236,8 @@ function render({ model, el }) {
     const accepted = all.map((each) => each.accepted);
     openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
   }
-  let [spans, arcs] = [[], []];
-  const last = {}; // the last drawing: its text, its layout, its round
+  let spans = [];
+  const last = {}; // the last drawing: its text and its round
   const draw = () => {
     const text = texts[Math.min(model.get("text") ?? 0, texts.length - 1)];
     const settings = [model.get("n"), model.get("gamma"), model.get("latest")];
@@ -232,14 +255,13 @@ function render({ model, el }) {
       ["wasted drafts", `${counts.wasted} for ${plural(counts.tokens, "token")}`],
       ["τ, rounds with a draft", tau(counts.tauDrafting)],
     ];
-    if (last.text !== text) spans = write(box, text.tokens);
+    if (last.text !== text) spans = write(panes, text);
     mark(spans, text.start, rounds, rounds[number]);
-    const layout = JSON.stringify([text.name, settings, widthOf(box)]);
-    if (last.layout !== layout) arcs = drawArcs(box, spans, rounds);
-    choose(arcs, rounds, number);
-    if (last.text !== text || last.round !== number)
-      box.scrollTop = spans[rounds[number].at].offsetTop - box.clientHeight / 2;
-    Object.assign(last, { text, layout, round: number });
+    const isMoved = last.text !== text || last.round !== number;
+    if (isMoved) reveal(panes, spans, rounds[number]);
+    if (isMoved && last.text && !isCalm) fly(spans, rounds[number]);
+    Object.assign(last, { text, round: number });
+    drawArc(arcs, spans, rounds[number]);
     return [tiles, () => [sentence(text, rounds, number), taskState(text, counts, bestOf(text))]];
   };
   const spec = {
@@ -268,7 +290,7 @@ function render({ model, el }) {
       ...legend.map(([kind, label]) =>
         make("li", {}, make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${label}`),
       ),
-      make("li", {}, "line: from a proposal to its source; dashed: no token accepted"),
+      make("li", {}, "line: from the copy to its source; dashed: no token accepted"),
     ),
   ];
   return panel({ model, el }, spec, layout, draw);
