@@ -100,7 +100,7 @@ def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
     return table(heads, rows, caption, fold, source=board.source())
 
 
-def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
+def methods_by_text(board: Board, temperature: float = 0.0, most: int = SHOWN) -> go.Figure:
     """Return one cell per method and kind of text, the best method first.
 
     A cell has the speedup over the best plain decoding; without costs it has τ.
@@ -109,7 +109,7 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     best = best_by_kind(board, temperature)
     winners = {name for name, _ in best.values()}
     ranked = board.ranked(temperature)
-    shown = ranked[:SHOWN] + [name for name in ranked[SHOWN:] if name in winners]
+    shown = ranked[:most] + [name for name in ranked[most:] if name in winners]
     entries = [[board.entry(name, kind, temperature) for kind in kinds] for name in shown]
     has_speeds = board.has_speeds(temperature)
     field = "over_best" if has_speeds else "tau"
@@ -183,7 +183,7 @@ def predicted_and_measured(board: Board) -> go.Figure:
         hovertemplate="%{text}: measured %{x:.2f}, predicted %{y:.2f}<extra></extra>",
     )
     fig.update_layout(
-        title=f"The product is within {100 * middle:.0f} % for half of the texts",
+        title=f"Half of the forecasts are within {100 * middle:.0f} % of the measured speedup",
         xaxis_title="measured speedup over plain decoding in the same precision",
         yaxis_title="predicted speedup",
         height=420,

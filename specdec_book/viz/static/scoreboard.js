@@ -55,7 +55,6 @@ const COLUMNS = [
   { key: "name", head: "method", text: String },
   { key: "over_best", head: "× best plain", text: fixed(2), down: true },
   { key: "verdict", head: "result", text: (value) => value ?? NONE, down: true },
-  { key: "over_same", head: "× same dtype", text: fixed(2), down: true },
   { key: "tau", head: "τ", text: fixed(2), down: true },
   { key: "alpha", head: "accepted ÷ tested", text: fixed(2), down: true },
   { key: "c", head: "c", text: fixed(2) },
