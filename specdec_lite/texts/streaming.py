@@ -39,7 +39,7 @@ def stream_text(
         prompt: a text, token ids, or a tokenizer's encoding.
         drafter: None for plain decoding.
         max_new_tokens: the largest number of tokens to decode.
-        stop_strings: the text ends before the first of these; a piece that may be the beginning of
+        stop_strings: the text ends before the one of these that is complete first; a piece that may be the beginning of
             one is held back until that is decided. One that is a special token of the tokenizer
             ends the text as a stop token does. None for none.
         stop_token_ids: ids that end the text; None for the target's own (`target.end_of_text`), ()
@@ -110,20 +110,22 @@ def _special_id(tokenizer: "PreTrainedTokenizerBase", text: str) -> int | None:
 
 
 def _pieces(pieces: TextPieces, steps: Iterator) -> Iterator[str]:
-    """Yield the text of every step, then what is left."""
+    """Yield the text of every token, then what is left: a reader must not see how long a round was."""
     for step in steps:
-        yield pieces.add(step.tokens)
+        for token in step.tokens:
+            yield pieces.add((token,))
     yield pieces.add((), final=True)
 
 
 def _until_stop(pieces: Iterator[str], stops: tuple[str, ...]) -> Iterator[str]:
-    """Yield pieces up to the first stop string."""
+    """Yield pieces up to the stop string that ends first, and of these the one that begins first."""
     waiting = ""
     for piece in pieces:
         waiting += piece
-        found = [at for stop in stops if (at := waiting.find(stop)) >= 0]
+        found = [(at + len(stop), at) for stop in stops if (at := waiting.find(stop)) >= 0]
         if found:
-            if text := waiting[: min(found)]:
+            _, end = min(found)
+            if text := waiting[:end]:
                 yield text
             return
         held = max((_overlap(waiting, stop) for stop in stops), default=0)
