@@ -53,16 +53,31 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
-    """Return {name of the file: [its text]}; None if there are no files."""
+    """Return {file as given: its texts}, one per line of a .jsonl; None if there are no files."""
     texts = {}
     for file in files:
         try:
-            texts[file.name] = [file.read_text(encoding="utf-8")]
+            text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--text {file}: must be a file of UTF-8 text ({error})") from None
-        if not texts[file.name][0].strip():
+        texts[str(file)] = prompts_of(file, text) if file.suffix == ".jsonl" else [text]
+        if not "".join(texts[str(file)]).strip():
             raise ValueError(f"--text {file}: is empty")
     return texts or None
+
+
+def prompts_of(file: Path, lines: str) -> list[str]:
+    """Return the first turn or the prompt of each line, as Spec-Bench and MT-bench store them."""
+    prompts = []
+    for number, line in enumerate(filter(str.strip, lines.splitlines()), 1):
+        try:
+            row = json.loads(line)
+            prompts.append(row["turns"][0] if "turns" in row else row["prompt"])
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise ValueError(
+                f"--text {file}: line {number} must be an object with turns or a prompt"
+            ) from None
+    return prompts
 
 
 def run(options: argparse.Namespace) -> "Diagnosis | Reading":
@@ -72,7 +87,7 @@ def run(options: argparse.Namespace) -> "Diagnosis | Reading":
         from specdec_lite.diagnosis.metrics import explain
 
         return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
-    from specdec_lite.diagnosis.diagnose import diagnose
+    from specdec_lite.diagnosis.diagnose import READ, diagnose
     from specdec_lite.drafters import ModelDrafter
     from specdec_lite.loading.pairs import load_pair
 
@@ -81,6 +96,10 @@ def run(options: argparse.Namespace) -> "Diagnosis | Reading":
         raise ValueError(f"{SHIPPED!r} names a target and its draft: give it for both")
     names = () if options.target == SHIPPED else (options.target, options.draft)
     pair = load_pair(*names, device=options.device, dtype=options.dtype)
+    for name, rows in (texts or {}).items():
+        most = max(len(pair.tokenizer.encode(row)) for row in rows)
+        if most > READ:
+            print(f"--text {name}: read {READ} of {most:,} tokens", file=sys.stderr)
     return diagnose(
         pair.target,
         ModelDrafter(pair.draft, options.gamma),

@@ -224,6 +224,9 @@ def load_native(
     state: dict[str, Tensor] = {}
     for file in tqdm(files, desc=f"reading {folder.name}", disable=is_small):
         state |= {name: weight.to(device, dtype) for name, weight in _read(file).items()}
+    head, embedding = state.get("lm_head.weight"), state.get("model.embed_tokens.weight")
+    if config.tied and head is not None and embedding is not None and not head.equal(embedding):
+        config = replace(config, tied=False)  # transformers, too, keeps two matrices that differ
     with torch.device("meta"):
         model = Transformer(config)
     try:
@@ -248,12 +251,15 @@ def _is_redundant(name: str, config: TransformerConfig) -> bool:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Return the weight files that the index names, or all of them if there is no index."""
+    """Return the weight files that the index names; without one, model.safetensors or all of them."""
     files = [folder / name for name in _indexed_files(folder)]
     for file in files:
         if not file.exists():
             raise ValueError(f"{file}: named by {INDEX} and not there: download or copy it again")
-    return files or sorted(folder.glob("*.safetensors"))
+    whole = (
+        folder / "model.safetensors"
+    )  # what lies beside it (an adapter, a second copy) is not its
+    return files or ([whole] if whole.exists() else sorted(folder.glob("*.safetensors")))
 
 
 def _indexed_files(folder: Path) -> list[str]:

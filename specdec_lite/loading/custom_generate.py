@@ -98,6 +98,11 @@ class SpeculativeGenerate:
         """
         check_options(generation_config, input_ids)
         check_inputs(input_ids, kwargs)
+        if "prepare_inputs_for_generation" in vars(model):  # of soft prompts, for one call
+            raise ValueError(
+                "prepare_inputs_for_generation is set on this model alone: what it adds (a soft prompt"
+                " or prefix) cannot be combined with a drafter, whose target reads token ids alone"
+            )
         limit, stops = read_criteria(stopping_criteria)
         sampling = read_processors(logits_processor)
         if not generation_config.do_sample:
@@ -187,8 +192,8 @@ def read_processors(processors: Any) -> dict[str, Any]:
     unknown = [name for name in names if name not in WARPERS and name not in OF_THE_PREFIX]
     if unknown:
         raise ValueError(
-            f"{unknown[0]}: cannot be combined with a drafter; what depends on the prefix alone can:"
-            f" {', '.join(OF_THE_PREFIX)}"
+            f"{unknown[0]}: cannot be combined with a drafter here; what depends on the prefix alone"
+            f" can: {', '.join(OF_THE_PREFIX)}; `generate` of this library also has processors.MinP"
         )
     warpers = [name for name in names if name in WARPERS]
     in_order = sorted(warpers, key=list(WARPERS).index)

@@ -39,9 +39,9 @@ def stream_text(
         prompt: a text, token ids, or a tokenizer's encoding.
         drafter: None for plain decoding.
         max_new_tokens: the largest number of tokens to decode.
-        stop_strings: the text ends before the one of these that is complete first; a piece that may be the beginning of
-            one is held back until that is decided. One that is a special token of the tokenizer
-            ends the text as a stop token does. None for none.
+        stop_strings: the text ends before the one of these that is complete first; a piece that may
+            be the beginning of one is held back until that is decided. One that is a special token
+            of the tokenizer ends the text as a stop token does. None for none.
         stop_token_ids: ids that end the text; None for the target's own (`target.end_of_text`), ()
             for none.
         **settings: the other arguments of `generate`.
@@ -110,7 +110,7 @@ def _special_id(tokenizer: "PreTrainedTokenizerBase", text: str) -> int | None:
 
 
 def _pieces(pieces: TextPieces, steps: Iterator) -> Iterator[str]:
-    """Yield the text of every token, then what is left: a reader must not see how long a round was."""
+    """Yield the text of every token, then the rest; no reader sees how long a round was."""
     for step in steps:
         for token in step.tokens:
             yield pieces.add((token,))

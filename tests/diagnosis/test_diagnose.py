@@ -290,9 +290,24 @@ def test_the_command_line(capsys, tmp_path):
 @pytest.mark.slow
 def test_the_command_line_reads_a_text(capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("def mean(values):\n    return sum(values) / len(values)\n" * 4)
+    file.write_text("def mean(values):\n    return sum(values) / len(values)\n" * 99)
     command.main(["diagnose", "shipped", "shipped", "--text", str(file), "--new-tokens", "16"])
-    assert "α, accepted ÷ tested" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "α, accepted ÷ tested" in printed.out and f"{file}: read 512 of" in printed.err
+
+
+def test_every_file_is_read_as_what_it_is(tmp_path):
+    """Two of one name, a byte order mark, and the prompts of Spec-Bench; other lines are refused."""
+    for folder, text in (("a", "first"), ("b", "\ufeffsecond")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text(text, "utf-8")
+    files = [tmp_path / "a" / "x.txt", tmp_path / "b" / "x.txt", tmp_path / "question.jsonl"]
+    files[2].write_text('{"question_id": 81, "turns": ["one", "two"]}\n\n{"prompt": "three"}\n')
+    read = command.texts_of(files)
+    assert [*read.values()] == [["first"], ["second"], ["one", "three"]]
+    files[2].write_text('{"question_id": 81}')
+    with pytest.raises(ValueError, match="question.jsonl: line 1 must be an object with turns"):
+        command.texts_of(files)
 
 
 def test_a_single_text_has_no_interval():

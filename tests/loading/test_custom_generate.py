@@ -118,6 +118,15 @@ def test_batches_and_padding_are_refused():
         model.generate(PROMPT, attention_mask=mask, custom_generate=hook, max_new_tokens=4)
 
 
+def test_what_a_model_prepares_for_itself_is_refused_and_not_dropped(monkeypatch):
+    """PEFT sets this attribute for prompt and prefix tuning, and removes it after the call."""
+    model, hook = model_of("Llama"), SpeculativeGenerate(PromptLookupDrafter(4))
+    own = model.prepare_inputs_for_generation
+    monkeypatch.setattr(model, "prepare_inputs_for_generation", lambda *a, **k: own(*a, **k))
+    with pytest.raises(ValueError, match="prepare_inputs_for_generation"):
+        model.generate(PROMPT, custom_generate=hook, max_new_tokens=4)
+
+
 def tiny_llava():
     """Return a model of images [1, 3, 8, 8], four tokens each, and of text, with random weights."""
     sizes = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)

@@ -97,6 +97,20 @@ def test_saved_models_load_here_and_in_plain_transformers(limit, shape, tmp_path
     assert AutoTokenizer.from_pretrained(tmp_path).encode(TEXTS[1]) == tokenizer.encode(TEXTS[1])
 
 
+def test_a_stored_head_that_differs_from_its_tied_embedding_is_used(tmp_path, tokenizer):
+    """A merged adapter leaves such files; a copy that is equal stays tied, as in transformers."""
+    save_model(tmp_path, native(dtype=torch.float32, vocab_size=280, tied=True).model, tokenizer)
+    weights = load_file(tmp_path / "model.safetensors")
+    embedding = weights["model.embed_tokens.weight"]
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"another program's")
+    for head, tied in ((embedding.clone(), True), (embedding.flip(0).contiguous(), False)):
+        stored = weights | {"lm_head.weight": head}
+        save_file(stored, tmp_path / "model.safetensors", {"format": "pt"})
+        ours = load_model(tmp_path, dtype="float32")
+        assert ours.model.config.tied == tied
+        assert largest_difference(ours, hugging_face_model(tmp_path), PROMPT) < 1e-4
+
+
 def test_the_shipped_tokenizer_is_the_one_that_transformers_would_load():
     from transformers import AutoTokenizer
 
