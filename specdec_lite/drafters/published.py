@@ -222,7 +222,8 @@ def _read_eagle3(
     folder: Path, config: dict, tensors: dict, shape: TransformerConfig, target: CausalLM
 ) -> FeatureHead:
     """Return an EAGLE-3 head; its layer is called "midlayer" or "layers.0"."""
-    if config.get("use_aux_hidden_state") is False:
+    nested = config.get("eagle_config") or {}
+    if False in (config.get("use_aux_hidden_state"), nested.get("use_aux_hidden_state")):
         raise ValueError(f"{folder}: use_aux_hidden_state=false: such a head is not known here")
     renamed = {name.replace("midlayer.", "layers.0.", 1): w for name, w in tensors.items()}
     own = target.backend.embedding.weight
@@ -239,7 +240,6 @@ def _read_eagle3(
     elif order is not None:
         renamed["lm_head.weight"] = rows[order]
     layers = _depths(folder, config, target)
-    nested = config.get("eagle_config") or {}
     options = {name: bool(config.get(name) or nested.get(name)) for name in NORMS}
     before = options["norm_before_residual"]
     head = kind.for_target(target, ids, layers, **options, **parallel, **_fields(shape))
@@ -276,7 +276,11 @@ def _parallel_parts(
 
 
 def _depths(folder: Path, config: dict, target: CausalLM) -> tuple[Layer, ...] | None:
-    """Return the target's layers that an EAGLE-3 head reads; None for the usual three."""
+    """Return the target's layers that an EAGLE-3 head reads; None for the usual three.
+
+    Ids are inputs of blocks, as in vLLM and `speculators`. SGLang, SpecForge and ModelOpt count the
+    outputs from 0; a first id of 1 marks their files, and SGLang adds one then, as here.
+    """
     nested = config.get("eagle_config") or {}
     name = "eagle_aux_hidden_state_layer_ids"
     ids = config.get(name) or nested.get(name)
@@ -284,6 +288,8 @@ def _depths(folder: Path, config: dict, target: CausalLM) -> tuple[Layer, ...] |
         return None
     if not isinstance(ids, list) or not ids or not all(map(is_whole, ids)):
         raise ValueError(f"{folder}: {name}={ids!r}: must be a list of the target's layers")
+    if ids[0] == 1 and "speculators_model_type" not in config:
+        ids = [number + 1 for number in ids]
     target.check_layers(ids)
     return tuple(ids)
 

@@ -178,6 +178,11 @@ def test_other_depths_and_a_bias_are_read(tmp_path):
     eagle("eagle3", tmp_path / "three")
     speculators(tmp_path / "three", "eagle3", eagle_aux_hidden_state_layer_ids=[1, 3, 6])
     assert read_eagle(tmp_path / "three", TARGET, 3).layers == (1, 3, 6)
+    eagle("eagle3", tmp_path / "outputs")  # the same states, as SGLang and SpecForge count them
+    for given, layers in (([1, 2, 5], (2, 3, 6)), ([2, 3, 6], (2, 3, 6))):
+        nested = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": given}}
+        edit(tmp_path / "outputs", nested)
+        assert read_eagle(tmp_path / "outputs", TARGET, 3).layers == layers
     head = eagle("eagle", tmp_path / "one")
     bias = torch.linspace(-1, 1, 32, dtype=torch.float64)
     edit(tmp_path / "one", tensors={"fc.bias": bias})
@@ -467,6 +472,7 @@ def test_a_head_without_a_matrix_of_its_own_reads_the_targets(tmp_path):
         ({"parallel_drafting": True, "mask_token_id": 48}, {}, "mask_token_id=48"),
         ({"pard_token": 7}, {"mask_hidden": torch.zeros(1, 1, 64)}, "mask has shape"),
         ({"use_aux_hidden_state": False}, {}, "use_aux_hidden_state=false"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, {}, "use_aux_hidden_state=false"),
     ],
 )
 def test_entries_and_tensors_that_do_not_fit_are_named(config, tensors, message, tmp_path):
