@@ -103,12 +103,22 @@ def generate_batch(
     prompts = [prompt for prompt in prompts for _ in range(checks.whole("n", n, 1))]
     rngs = sources_of_chance(seeds, len(prompts))
     requests = [prepare(target, prompt, drafter, *values, **options) for prompt in prompts]
+    for request in requests:
+        for each in request.options.processors:
+            own, length = getattr(each, "prompt_length", None), len(request.tokens)
+            if own not in (None, length):
+                raise ValueError(
+                    f"processors has a {type(each).__name__} with prompt_length={own}, and a prompt"
+                    f" has {length} tokens: must be equal in every row; decode others by themselves"
+                )
     rows, storage = start_rows(requests, rngs)
     return decode_rows(requests[0], storage, rows, schedule)
 
 
 def sources_of_chance(seeds: Sequence[int | None] | None, count: int) -> list[SeededRng]:
     """Return one rng per output, after checking the number of seeds."""
+    if isinstance(seeds, int):
+        raise TypeError(f"seeds={seeds!r}: must be one seed per output, as a list")
     seeds = [None] * count if seeds is None else list(seeds)
     if len(seeds) != count:
         raise ValueError(f"seeds has {len(seeds)} entries: must be one for each of {count} outputs")

@@ -15,6 +15,7 @@ from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.ngrams import NgramModel
 from specdec_lite.engine import hugging_face as back_end, ragged
 from specdec_lite.options import prepare
+from specdec_lite.processors import PresencePenalty
 from specdec_lite.sampling import Sampling, SeededRng, outcomes
 
 TARGET = native(dtype=torch.float64)
@@ -135,6 +136,8 @@ def test_seeds_are_the_rows_own():
         ([], {}, "prompts is empty"),
         ([PROMPT, []], {}, "prompt_ids"),
         ([PROMPT], {"seeds": [1, 2]}, "seeds has 2"),
+        ([PROMPT], {"seeds": 3}, "seeds=3"),
+        ([PROMPT, PROMPT[1:]], {"processors": PresencePenalty(1.0, len(PROMPT))}, "processors has"),
         ([PROMPT], {"max_new_tokens": 0}, "max_new_tokens"),
         ([PROMPT], {"temperature": -1}, "temperature"),
     ],
