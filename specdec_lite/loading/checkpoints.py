@@ -55,7 +55,9 @@ def fetch_folder(argument: str, source: str | Path, patterns: list[str]) -> Path
     from huggingface_hub import errors, snapshot_download
 
     try:
-        return Path(snapshot_download(str(source), allow_patterns=patterns, ignore_patterns="*/*"))
+        return Path(
+            snapshot_download(str(source), allow_patterns=patterns, ignore_patterns=["*/*"])
+        )
     except (ValueError, errors.RepositoryNotFoundError, errors.LocalEntryNotFoundError) as error:
         raise ValueError(f"{named}: not found ({type(error).__name__}); {allowed}") from None
 
