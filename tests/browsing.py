@@ -27,7 +27,6 @@ PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
 START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
 PICTURE_LATER = {
-    "10_medusa",
     "16_gpu_timing",
     "16b_batches",
     "17_serving",
