@@ -66,7 +66,7 @@ def fill(app: Sphinx, page: str) -> list[nodes.Node]:
     races = recording.data["races"]
     speeds = ("kind", "threads", "speedup", "range of the turns")
     speeds += ("plain, tokens/s", "speculative, tokens/s", "τ", "requests")
-    times = ("threads", "T(1), ms", *(f"T({k})/T(1)" for k in range(2, 9)), "c")
+    times = ("threads", "T(1), ms", *(f"T({k})" for k in range(2, 9)), "c")
     source = source_note(f"{recording.data['browser']}; {recording.source}")
     return [
         table(speeds, rows(races)),
