@@ -132,6 +132,7 @@
       axis.title?.text
         ? {
             ...axis,
+            nticks: axis.nticks ?? Math.max(3, Math.round(6 * part)), // labels side by side do not touch
             title: { ...axis.title, text: wrap(axis.title.text, 0.7 * room * part), font: { size: 13 } },
           }
         : axis;

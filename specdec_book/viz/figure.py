@@ -81,6 +81,7 @@ def figure(
     set_dashes_and_symbols(fig)
     wrap_axis_titles(fig)
     separate_thousands(fig)
+    tick_log_axes(fig)
     round_readings(fig)
     if any(note.yref == "paper" and note.y >= 1 for note in fig.layout.annotations):
         fig.layout.legend.y = LEGEND_ABOVE_TITLES
@@ -185,6 +186,17 @@ def separate_thousands(fig: go.Figure) -> None:
         ticks = axis.tickvals
         if ticks is not None and axis.ticktext is None and max(ticks, default=0) >= 1000:
             axis.ticktext = [f"{tick:,.10g}" for tick in ticks]
+
+
+def tick_log_axes(fig: go.Figure) -> None:
+    """Label 2 and 5 too on a log axis of less than two decades, where powers of ten are too few."""
+    for trace in fig.data:
+        for name in ("x", "y"):
+            axis = fig.layout[f"{name}axis{(trace[f'{name}axis'] or name)[1:]}"]
+            values = [value for value in (trace[name] if are_numbers(trace[name]) else ()) if value]
+            is_free = axis.tickvals is None and axis.dtick is None
+            if axis.type == "log" and is_free and values and max(values) < 100 * min(values):
+                axis.dtick = "D2"
 
 
 def round_readings(fig: go.Figure) -> None:

@@ -131,6 +131,7 @@ def test_the_roofline_stays_in_its_frame_at_the_ends_of_its_sliders(mounted, wid
     Every slider is set to both ends, alone and in pairs.
     """
     page = mounted(Roofline(), width)
+    open_phone_folds(page)
     low = {"bandwidth": 1e9, "throughput": 1e10, "parameters": 1e6, "cache": 0}
     high = {"bandwidth": 1e13, "throughput": 1e16, "parameters": 1e12, "cache": 1e11}
     settings = [{name: ends[name]} for ends in (low, high) for name in ends]

@@ -164,3 +164,9 @@ def test_the_subject_of_the_title_is_thick_and_colored_and_the_rest_is_pale():
 def test_a_subject_that_the_figure_or_the_palette_lacks_is_rejected(subject):
     with pytest.raises(ValueError, match="subject="):
         figure(lines(3), alt="lines", subject=subject)
+
+
+def test_a_log_axis_of_less_than_two_decades_has_more_labels_than_its_powers_of_ten():
+    fig = go.Figure(go.Scatter(x=[1, 1000], y=[12, 505])).update_yaxes(type="log")
+    fig = figure(fig.update_xaxes(type="log"), alt="one line")
+    assert (fig.layout.xaxis.dtick, fig.layout.yaxis.dtick) == (None, "D2")

@@ -371,6 +371,8 @@ def test_a_node_shows_its_mask_row_and_its_leaks(mounted):
 def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
+    assert page.get_by_role("button", name="Naive causal mask").is_visible(), "the mask is open"
+    open_phone_folds(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
     page.get_by_text("Accuracies and nodes").click()
@@ -400,6 +402,7 @@ def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
     page = mounted(
         TreeExplorer(parents=[-1, 0, 1, 2, 3, 4], accuracies=[[0.6, 0.2]] * 6, budget=6), 340
     )
+    open_phone_folds(page)
     page.get_by_role("treeitem").first.focus()
     page.keyboard.press("End")
     says(page, ".sdl-summary", "Node 5, position +6")

@@ -479,8 +479,8 @@ function render({ model, el }) {
       task,
       controlRow(sliders.tokens, sliders.batch),
       chartRow(
-        charts.roofs.node,
-        phoneFold("Time of a pass by its tokens", { class: "sdl-half" }, () => draw(), charts.times.node),
+        phoneFold("The roofline", { class: "sdl-half" }, () => draw(), charts.roofs.node),
+        charts.times.node,
       ),
       few,
       foldRow(rest, foldOf("The model and the chip", settings, source)),

@@ -371,7 +371,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   const [left, right, top] = [Math.min(110, width * 0.28), options.numbers ? 74 : 10, 22];
   const x = (mass) => left + (width - left - right) * mass; // one scale from 0 to 1 at every position
   const y = (word) => top + word * high;
-  const height = y(wordCount) + (options.dice ? 58 : 4);
+  const height = y(wordCount) + (options.dice ? 66 : 16);
   svg.setAttribute("height", height);
   svg.replaceChildren();
   svg.dart = "";
@@ -390,6 +390,11 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     svg.append(
       make("line", { x1: x(mass), x2: x(mass), y1: top - 2, y2: y(words.length), class: "sdl-grid" }),
     );
+  if (!isEmpty) {
+    const under = { ...FAINT, "font-size": 12 };
+    for (const mass of [0, 1]) svg.append(write(x(mass), y(words.length) + 11, "middle", mass, under));
+    svg.append(write(x(0.5), y(words.length) + 11, "middle", "probability", under));
+  }
   words.forEach((text, word) => {
     if (isEmpty)
       return svg.append(rect(left, y(word) + 1, width - left - right, high - 7, "var(--sdl-raised)"));
@@ -425,7 +430,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     }
     svg.append(group);
   });
-  const line = { x0: left, span: width - right - left, y: y(words.length) + 28 };
+  const line = { x0: left, span: width - right - left, y: y(words.length) + 34 };
   if (isEmpty) return svg.setAttribute("aria-label", "Nothing is drafted yet.");
   const source = isResidual ? residuals.at(-1) : p;
   svg.append(svg.dart);

@@ -424,8 +424,13 @@ function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest], r
   return [
     task,
     chartRow(
-      figure("The tree", "sdl-wide", tools.edit, note(keys, { id: `${id}-keys` }), view.canvas),
-      phoneFold("The mask of this tree", { class: "sdl-narrow" }, repaint, mask),
+      phoneFold(
+        "Change the tree",
+        { class: "sdl-wide" },
+        repaint,
+        figure("The tree", "", tools.edit, note(keys, { id: `${id}-keys` }), view.canvas),
+      ),
+      make("div", { class: "sdl-chart sdl-narrow" }, mask),
     ),
     tools.slider,
     make("div", {}, spoken),
