@@ -22,7 +22,7 @@ HOLD = 3000
 """Milliseconds for which the result stays."""
 LONGEST = 20_000
 """Milliseconds of the whole loop, at most."""
-LARGEST = 900_000
+LARGEST = 600_000
 """Bytes of the file, at most."""
 WIDTH, HEIGHT = 880, 560
 PAGE = """<!doctype html><html lang="en" data-theme="light"><title>race</title>
