@@ -45,6 +45,7 @@ def prose(source: str) -> str:
     """Return Markdown without code, formulas, quizzes and exercises, with † for each mark."""
     source = MARK.sub("†", source)
     source = re.sub(r'<div class="sdl-quiz".*?</div>', "", source, flags=re.DOTALL)
+    source = re.sub(r" <em>[^<]* / [^<]*</em></summary>", "</summary>", source)  # choices
     parts = HEADING.split(source)
     source = "".join(part for part in parts if not SKIPPED_HEADING.match(part))
     lines, closing = [], ""

@@ -1,6 +1,7 @@
 """The chapters: the committed files, and the notebooks that the book's build has executed."""
 
 import ast
+import json
 import re
 import tomllib
 from itertools import pairwise
@@ -12,6 +13,7 @@ import yaml
 from browsing import PICTURE_LATER
 from bs4 import BeautifulSoup
 from IPython.core.inputtransformer2 import TransformerManager
+from specdec_site import fold_titles
 from specdec_site.addresses import inward, outward
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +73,8 @@ def test_reads_in_jupyterlab_and_colab(path: Path):
 @every_chapter
 def test_code_cells_are_short(path: Path):
     setup, *rest = cells(path, "code")
-    lengths = [len(cell.source.splitlines()) for cell in rest]
+    is_title = re.compile(re.escape(fold_titles.MARK)).match
+    lengths = [sum(not is_title(line) for line in cell.source.splitlines()) for cell in rest]
     assert max(lengths) <= 25 and len(setup.source.splitlines()) <= 30
     assert sorted(lengths)[len(lengths) // 2] <= 12
 
@@ -283,6 +286,38 @@ def test_a_chapter_ends_in_one_takeaway(path: Path):
     assert text.count("> **Takeaway.**") == 1 and "## Summary" not in text
 
 
+TITLED = re.compile(r"^(display\()?figure\(|_figure\(|\bsketches\.", re.M)
+UNASSERTED = {
+    "07b account",
+    "09 drawing",
+    "12 stages-figure",
+    "12 topics",
+    "13 readable-tables",
+    "14 window",
+    "16 drafts",
+    "16 forecasts",
+    "16 modes",
+    "16b race-plot",
+    "17 measured",
+    "17 passes",
+    "17b gain",
+    "17b sixteen-drafts",
+    "19 first-measured",
+}
+"""Cells, with their chapter's number, whose figure has a title that they do not assert; the list
+may only get shorter."""
+
+
+def test_a_figures_title_is_asserted_where_it_is_drawn():
+    unasserted = {
+        f"{path.stem.partition('_')[0]} {cell.id}"
+        for path in CHAPTERS
+        for cell in cells(path, "code")
+        if TITLED.search(cell.source) and "assert" not in cell.source and cell.id != "setup"
+    }
+    assert unasserted == UNASSERTED
+
+
 def hidden_figures(source: str) -> list[str]:
     """Return the calls of `figure` that a cell does not show: it shows only its last expression."""
     body = ast.parse(TransformerManager().transform_cell(source)).body
@@ -355,6 +390,19 @@ def test_what_the_page_hides_is_hidden_in_jupyterlab_and_colab_too(path: Path):
             title.startswith(("Measured: ", "Derivation: ", "More: ")) == folded
             and len(title.split()) <= 13
         )
+
+
+@every_chapter
+def test_folds_say_in_jupyterlab_and_colab_what_they_are(path: Path):
+    """Run `PYTHONPATH=site .venv/bin/python -m specdec_site.fold_titles` after a change.
+
+    The published page has these titles and choices in its own form, so the build removes the copies.
+    """
+    text = path.read_text("utf-8")
+    assert fold_titles.titled(json.loads(text)) == json.loads(text)
+    hidden = [c for c in cells(path, "code") if "hide-input" in c.metadata.get("tags", ())]
+    assert text.count(fold_titles.MARK) == len(hidden) > 0
+    assert fold_titles.MARK not in fold_titles.LINE.sub("", text)
 
 
 @every_chapter

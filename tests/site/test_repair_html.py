@@ -83,6 +83,7 @@ def test_built_traces_are_indented(book: Path):
 def test_a_prediction_shows_whether_it_is_right(open_page, page_name: str):
     page = open_page(page_name)
     box = page.locator(".sdl-predict-box").first
+    assert " / " not in box.locator(".sdl-question").inner_text(), "the choices are buttons"
     verdicts = []
     for choice in box.locator(".sdl-choice").all():
         choice.click()
