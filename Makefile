@@ -46,7 +46,7 @@ help:
 	@echo "make test-pages  build the book strictly, every chapter executed, and test its pages and interactives in a browser"
 	@echo "make test-long  test what takes long: every drafter on every model and rule"
 	@echo "make test-processors  test products of few bits as other processors compute them, in two minutes"
-	@echo "make test-all  make test, test-long and test-pages"
+	@echo "make test-all  make test, test-long, test-processors and test-pages"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
@@ -140,6 +140,7 @@ test-pages: $(SETUP)
 test-all:
 	$(MAKE) test
 	$(MAKE) test-long
+	$(MAKE) test-processors
 	$(MAKE) test-pages
 
 mutate: $(SETUP)
