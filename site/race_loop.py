@@ -16,13 +16,13 @@ from PIL import Image
 from specdec_book.viz import Race
 
 OUT = Path(__file__).parent / "race.webp"
-FRAME = 120
+FRAME = 240
 """Milliseconds per frame."""
 HOLD = 3000
 """Milliseconds for which the result stays."""
 LONGEST = 20_000
 """Milliseconds of the whole loop, at most."""
-LARGEST = 600_000
+LARGEST = 300_000
 """Bytes of the file, at most."""
 WIDTH, HEIGHT = 880, 560
 PAGE = """<!doctype html><html lang="en" data-theme="light"><title>race</title>
@@ -71,7 +71,7 @@ def main() -> None:
         append_images=images[1:],
         duration=times,
         loop=0,
-        lossless=True,
+        quality=60,
         minimize_size=True,
         method=6,
     )
