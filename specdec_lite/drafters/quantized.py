@@ -92,16 +92,6 @@ def quantize(target: CausalLM, bits: int = 8) -> CausalLM:
     return CausalLM(pack(model))
 
 
-def stored_bytes(target: CausalLM, bits: int) -> int:
-    """Return the bytes of the linear layers: what one pass has to read.
-
-    Scales of 2 bytes are included: one per row at 8 bits, one per group below.
-    """
-    weights = [m.weight for m in target.model.modules() if isinstance(m, nn.Linear)]
-    scales = [len(w) * (1 if bits == 8 else -(-w.shape[1] // GROUP)) for w in weights]
-    return sum(w.numel() * bits // 8 + 2 * s for w, s in zip(weights, scales))
-
-
 # The drafter ------------------------------------------------------------------------------------
 
 

@@ -181,8 +181,7 @@ class EarlyExitDrafter(SelfDrafter):
 
 
 # The target minus some of its sublayers ---------------------------------------------------------
-# Source: Zhang et al. 2024 (Draft & Verify). `training.skip_acceptance` measures the acceptance
-# of a set.
+# Source: Zhang et al. 2024 (Draft & Verify).
 
 Sublayer = tuple[int, str]
 

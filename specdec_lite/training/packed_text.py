@@ -98,13 +98,6 @@ def unpacked(data: bytes) -> bytes:
     return content
 
 
-def read_about(path: Path) -> dict[str, str]:
-    """Return what the writer of a piece said of all its answers."""
-    with lzma.open(path) as file:
-        header = json.loads(file.readline())
-    return {name: value for name, value in header.items() if name not in ("format", *LISTS)}
-
-
 def read_pieces(folder: Path) -> list[Text]:
     """Return the answers of all pieces in a folder, in their order."""
     return [text for path in piece_paths(folder) for text in read_piece(path)]

@@ -16,7 +16,7 @@ from specdec_lite.drafters import (
     QuantizedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight, stored_bytes
+from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight
 from specdec_lite.drafters.self_drafts import (
     Chunks,
     EarlyExitSession,
@@ -236,8 +236,6 @@ def test_rounding_copies_the_target():
     text = torch.tensor([*PROMPT, *steps[0].tokens[:1]])
     law = draft.score(text[:-1], draft.new_cache()).logits[0, -1].softmax(-1)
     assert steps[0].q[0] == pytest.approx(law[steps[0].tree.tokens[0]].item()), "q is its own"
-    sizes = [stored_bytes(shipped().target, bits) for bits in (8, 4)]
-    assert sizes[0] / sizes[1] == pytest.approx(1.78, abs=0.1)
 
 
 BAD = [

@@ -8,14 +8,13 @@ from registry import exit_head, lookahead
 from torch import nn
 
 from specdec_lite import generate, stream
-from specdec_lite.drafters import EarlyExitDrafter, LayerSkipDrafter, PassDrafter
+from specdec_lite.drafters import EarlyExitDrafter, PassDrafter
 from specdec_lite.drafters.self_drafts import EarlyExitSession, PassSession
 from specdec_lite.loading.weights import save, shipped_folder
 from specdec_lite.training.early_exit import exit_loss, exit_states
 from specdec_lite.training.frozen_target import load_target
 from specdec_lite.training.loop import Plan, train
 from specdec_lite.training.pass_rows import lookahead_chains, rows_loss
-from specdec_lite.training.skip_acceptance import SkipAcceptance
 
 TARGET = native(num_layers=4)
 TEXT = torch.tensor([[*PROMPT, 11, 4, 40, 22, 6, 19]])
@@ -111,38 +110,6 @@ def test_training_lowers_the_loss_and_does_not_change_the_target(kind, tmp_path)
     train(module, loss, {"library": text}, plan, tmp_path / "run.pt")
     assert loss(rows).item() < first - 0.1
     assert all(map(torch.equal, before, target.model.parameters()))
-
-
-def test_skip_acceptance_equals_that_of_real_first_tokens():
-    """The mean rate over all positions equals that of proposal tokens."""
-    skip = [(1, "mlp"), (2, "attention")]
-    evaluator = SkipAcceptance(TARGET, TEXT, 6)
-    rates = []
-    for end in range(6, TEXT.shape[1]):
-        cache = TARGET.new_cache()
-        TARGET.score(TEXT[:, :end], cache)
-        view = cache.view(skip=LayerSkipDrafter(TARGET, skip).skip)
-        q = TARGET.score(TEXT[:, end : end + 1], view).logits[0, -1].softmax(-1)
-        p = TARGET.score(TEXT[:, end : end + 1], cache).logits[0, -1].softmax(-1)
-        rates.append(torch.minimum(p, q).sum().item())
-    assert evaluator.mean(skip) == pytest.approx(sum(rates) / len(rates), abs=1e-10)
-    assert evaluator.mean() == pytest.approx(1.0, abs=1e-10)
-
-
-def test_all_sets_equal_the_sets_one_by_one():
-    evaluator = SkipAcceptance(TARGET, TEXT, 6)
-    rates = evaluator.all_sets()
-    assert len(rates) == 256 and rates[0] == pytest.approx(1.0)
-    for number, skip in {
-        0b01_00_00_00: [(0, "mlp")],
-        0b10_00_00_11: [(0, "attention"), (3, "attention"), (3, "mlp")],
-        0b00_01_10_00: [(1, "mlp"), (2, "attention")],
-    }.items():
-        assert rates[number] == pytest.approx(evaluator.mean(skip), abs=1e-10)
-    pairs = evaluator.all_sets(2)
-    skip = [(0, "mlp"), (1, "mlp"), (2, "attention"), (3, "attention")]
-    assert len(pairs) == 16
-    assert pairs[0b01_10] == pytest.approx(evaluator.mean(skip), abs=1e-10)
 
 
 def test_the_shipped_file_of_a_target_is_found(tmp_path):
