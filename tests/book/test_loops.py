@@ -327,7 +327,7 @@ LOOPS |= {
         SELF,
         "triforce",
         lambda: d.SparseCacheDrafter(pair().target, 4, 16, 3, select=Chunks((4,), budget=32)),
-        lambda: (pair().draft,),
+        lambda: (pair().draft, []),
     ),
 }
 

@@ -206,6 +206,7 @@ def test_the_state_and_versions_of_a_gpu_are_recorded(monkeypatch):
     card = SimpleNamespace(uuid="1234")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Toy")
+    monkeypatch.setattr(stamps, "commit", lambda: "1a2b3c4")
     monkeypatch.setattr(stamps.subprocess, "run", answer)
     state = timing.machine_state("cuda")["gpu"]
     assert state["clocks.sm"] == "clocks.sm is 1" and set(state) == set(timing.GPU_STATE)
