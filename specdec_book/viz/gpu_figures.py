@@ -66,7 +66,7 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
 
 def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 16, 64, 128)):
     """Return the figure of T(B, k) ÷ T(B, 1) of the large target, by k and batch."""
-    fig, first = go.Figure(), {}
+    fig, first, tokens = go.Figure(), {}, set()
     for recording in recordings:
         rows = recording.data["steps"].get("passes", {}).get("rows", ())
         context = min((row["context"] for row in rows), default=0)
@@ -78,18 +78,16 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
                 continue
             ratios = [times[batch, k] / times[batch, 1] for k in ks]
             fig.add_scatter(
-                name=f"your GPU, B = {batch}" if own else f"B = {batch}",
-                x=ks,
-                y=ratios,
-                line_color=PALETTE["you" if own else "one"],
+                name=f"your GPU, B = {batch}" if own else f"target, B = {batch}", x=ks, y=ratios
             )
+            tokens.update(ks)
             if not own:
                 first[batch] = ratios[-1]
     low, high = min(first), max(first)
     fig.update_layout(
-        title=f"{max(ks)} tokens take {first[low]:.2f} passes at batch {low}, and"
+        title=f"{max(tokens)} tokens take {first[low]:.2f} passes at batch {low}, and"
         f" {first[high]:.1f} at batch {high}",
-        xaxis={"title": "k, tokens of each row in the pass", "tickvals": ks},
+        xaxis={"title": "k, tokens of each row in the pass", "tickvals": sorted(tokens)},
         yaxis={"title": "T(B, k) ÷ T(B, 1)", "rangemode": "tozero"},
     )
     step = recordings[0].data["steps"]["passes"]
@@ -98,12 +96,18 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
         f" {step['parameters'] / 1e9:.1f} B parameters in the shape of Llama-3.1-8B, random weights,"
         f" captured passes, context {context}."
     )
-    return figure(fig, alt, "gpu-passes", source=recordings[0].source)
+    subject = {f"target, B = {batch}": "target" for batch in (low, high)} | own_lines(fig)
+    return figure(fig, alt, "gpu-passes", source=recordings[0].source, subject=subject)
+
+
+def own_lines(fig: go.Figure) -> dict[str, str]:
+    """Return the names of the reader's own lines with their role."""
+    return {line.name: "you" for line in fig.data if line.name.startswith("your GPU")}
 
 
 def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3, 6, 8)):
     """Return the figure of the measured speedup of whole rounds, by batch and γ, at one α."""
-    fig, best = go.Figure(), {}
+    fig, gains = go.Figure(), {}
     for recording in recordings:
         step = recording.data["steps"].get("synthetic", {})
         rows = [row for row in step.get("rows", ()) if row["draft"].startswith("head")]
@@ -113,20 +117,19 @@ def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3
                 (r["batch"], r["speedup"][f"{alpha:g}"]) for r in rows if r["gamma"] == gamma
             )
             fig.add_scatter(
-                name=f"your GPU, γ = {gamma}" if own else f"γ = {gamma}",
+                name=f"your GPU, γ = {gamma}" if own else f"drafts, γ = {gamma}",
                 x=[batch for batch, _ in mine],
                 y=[speed for _, speed in mine],
-                line_color=PALETTE["you" if own else "one"],
             )
-        if not own:
-            for row in rows:
-                speed = row["speedup"][f"{alpha:g}"]
-                best[row["batch"]] = max(best.get(row["batch"], (0.0, 0)), (speed, row["gamma"]))
-    low, high = min(best), max(best)
+            if not own:
+                gains[gamma] = dict(mine)
+    batches, long = sorted(gains[1]), 6
+    low, high = batches[0], batches[-1]
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
     fig.update_layout(
-        title=f"The best γ falls from {best[low][1]} at batch {low} to {best[high][1]} at batch {high}",
-        xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": sorted(best)},
+        title=f"γ = {long} reaches {gains[long][low]:.2f}× at batch {low} and"
+        f" {gains[long][high]:.2f}× at {high}, where γ = 1 reaches {gains[1][high]:.2f}×",
+        xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": batches},
         yaxis={"title": f"speedup at α = {alpha:g}", "rangemode": "tozero"},
     )
     step = recordings[0].data["steps"]["synthetic"]
@@ -135,7 +138,8 @@ def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3
         f" timed beside them, context {step['context']}. Random weights; a coin accepts each draft with"
         f" probability {alpha:g}, so the cost is measured and the tokens are expected ones."
     )
-    return figure(fig, alt, "gpu-map", source=recordings[0].source)
+    subject = {f"drafts, γ = {long}": "draft", "drafts, γ = 1": "one"} | own_lines(fig)
+    return figure(fig, alt, "gpu-map", source=recordings[0].source, subject=subject)
 
 
 def modes_figure(recordings: Sequence[Recording], temperature: int = 1):

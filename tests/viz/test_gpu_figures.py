@@ -70,7 +70,7 @@ def test_the_passes_are_the_recorded_ones(gpus):
     find = lambda k: next(
         r["seconds"] for r in rows if (r["batch"], r["k"], r["context"]) == (128, k, 512)
     )
-    line = next(t for t in gpu_figures.passes_figure(gpus).data if t.name == "B = 128")
+    line = next(t for t in gpu_figures.passes_figure(gpus).data if t.name == "target, B = 128")
     assert line.x[-1] == 16 and line.y[-1] == pytest.approx(find(16) / find(1))
 
 

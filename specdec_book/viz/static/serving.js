@@ -260,7 +260,7 @@ function render({ model, el }) {
     ),
     gains: chart(
       GAINS,
-      "Purple: your γ. Gray at 0: plain decoding. Outlined: the most tokens per second.",
+      "Purple: your γ. Outlined: the best one for as many sequences as your γ keeps running.",
       "sdl-narrow",
       { height: 190 },
     ),
