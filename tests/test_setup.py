@@ -104,7 +104,8 @@ def machine(tmp_path) -> Machine:
 def test_a_good_machine_is_set_up_once(machine):
     status, lines = machine.make()
     assert status == 0 and lines == [
-        "installing what requirements.txt names (some minutes the first time)"
+        "downloading and installing what requirements.txt names: PyTorch, transformers, Jupyter (some"
+        " minutes the first time)"
     ]
     log = machine.log()
     installs = [line for line in log.splitlines() if "pip install" in line]
