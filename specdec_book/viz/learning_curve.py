@@ -41,7 +41,7 @@ def learning_curve(record: "recordings.Recording") -> go.Figure:
         type="log", title="million tokens seen in training", tickvals=[1, 2, 5, 10, 20, 30]
     )
     fig.update_yaxes(title="first drafts that agree with the target")
-    fig.update_layout(title="Every head still improves when its training ends", height=420)
+    fig.update_layout(title="Each head agrees more often at every new measurement", height=420)
     fig.add_vline(x=tokens, line_dash="dash", line_color=PALETTE["neutral"])
     fig.add_annotation(
         x=math.log10(tokens),

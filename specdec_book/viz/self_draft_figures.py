@@ -19,6 +19,37 @@ def error_bars(speeds: list[dict]) -> dict:
     )
 
 
+def bytes_read() -> dict[str, tuple[float, dict[str, float]]]:
+    """Return the bytes that a pass of each target reads, and each self-draft per drafted token.
+
+    SmolLM2 reads a cache of the shortest recorded long text too, the pair its weights alone.
+    """
+    searched, rounded, timed = (
+        recordings.load(name).data["targets"]
+        for name in ("layer-skip-search", "quantized-draft-acceptance", "self-draft-speed")
+    )
+    sparse = recordings.load("sparse-cache-speed").data["rows"][0]
+    read = {}
+    for name, settings in timed.items():
+        layers, sizes = searched[name]["layers"], dict(searched[name]["bytes"])
+        cache = sparse["cache_bytes"] if name == "smollm2" else 0
+        sizes["attention"] += cache / layers
+        per_layer = sizes["attention"] + sizes["mlp"]
+        whole = layers * per_layer + sizes["head"]
+        rows = next(row["levels"] for row in settings["rows"] if "rows" in row["method"])
+        drafts = {
+            "early exit": settings["layers"] * per_layer + sizes["head"],
+            "skipped sublayers": whole - sum(sizes[part] for _, part in settings["skip"]),
+            "look-ahead rows": whole / rows,
+        }
+        drafts |= {f"{row['bits']} bits": row["bytes"] + cache for row in rounded[name]["rows"]}
+        for each in sparse["drafts"] if cache else ():
+            entries = int(each["draft"].split()[1])
+            drafts[each["draft"]] = whole - cache * (1 - entries / sparse["context"])
+        read[name] = whole, drafts
+    return read
+
+
 def exit_acceptance() -> go.Figure:
     """Return the acceptance rate by the share of the layers that draft, with and without training."""
     recording = recordings.load("early-exit-acceptance")

