@@ -354,8 +354,8 @@ def self_drafts() -> SketchRow:
     """
     return SketchRow(
         map(_tower, SELF_DRAFTS),
-        "Each of the five drafts with the target's weights, and reads less of them or of the cache"
-        " per drafted token. Dashed: what it leaves out.",
+        "All five draft with the target's weights, and read less of them or of the cache per drafted"
+        " token. Dashed: what is left out.",
     )
 
 
