@@ -292,8 +292,6 @@ UNASSERTED = {
     "16 forecasts",
     "16 modes",
     "16b race-plot",
-    "17 measured",
-    "17 passes",
     "17b gain",
     "17b sixteen-drafts",
     "19 first-measured",
