@@ -8,7 +8,7 @@ cost of a round does not depend on the text, so the others are real forecasts.
 """
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 
@@ -25,6 +25,7 @@ class Forecast:
     tau: tokens per target pass, bonus included.
     cost: time of a round ÷ time of a plainly decoded token.
     measured: speedup that the source printed, or the quotient of its two throughputs.
+    first: speedup of the text that the cost was taken from; None if the source states the cost.
     """
 
     source: str
@@ -34,6 +35,7 @@ class Forecast:
     tau: float
     cost: float
     measured: float
+    first: float | None = None
 
     @property
     def predicted(self) -> float:
@@ -79,13 +81,14 @@ def stated_costs() -> list[Forecast]:
 
 def transferred_costs(name: str) -> list[Forecast]:
     """Take the cost of a round from a source's first text, and forecast its other texts."""
-    costs: dict[tuple[str, int], float] = {}
+    costs: dict[tuple[str, int], tuple[float, float]] = {}
     forecasts = []
     for row in records(name):
         key = (row["setting"], row["batch"])
         if key not in costs:
-            costs[key] = row["tau"] / row["speedup"]
+            costs[key] = row["tau"] / row["speedup"], row["speedup"]
             continue
+        cost, first = costs[key]
         forecasts.append(
             Forecast(
                 name,
@@ -93,8 +96,9 @@ def transferred_costs(name: str) -> list[Forecast]:
                 row["workload"],
                 row["batch"],
                 row["tau"],
-                costs[key],
+                cost,
                 row["speedup"],
+                first,
             )
         )
     return forecasts
@@ -146,6 +150,15 @@ def implied_alpha(tau: float, gamma: int) -> float:
 def draft_cost(drafting: float, verifying: float, gamma: int) -> float:
     """Return c from the shares of a run's time, if the verifying pass takes as long as a plain one."""
     return drafting / verifying / gamma
+
+
+def without_tau(forecasts: list[Forecast]) -> tuple[list[Forecast], list[Forecast]]:
+    """Return the forecasts whose cost is from another text, and as they would be without τ.
+
+    Such a forecast repeats the first text's speedup: its τ is the first text's.
+    """
+    known = [each for each in forecasts if each.first]
+    return known, [replace(each, tau=each.first * each.cost) for each in known]
 
 
 # All measurements ---------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ MODES = {
 SYNTHETIC = (("head, 32k rows", 1), ("head, 32k rows", 16), ("head, 32k rows", 128))
 SYNTHETIC += (("Llama-3.2-1B", 1),)
 """(draft, batch) of the rounds with synthetic acceptance that the menu lists."""
+REMAINDER = "o is what is left of the measured round, so the prediction predicts τ alone."
 
 
 def preset(group: str, label: str, measured: float, gamma: int, by: str, **more) -> dict:
@@ -177,7 +178,7 @@ def gpu_pairs(recording: Recording) -> list[dict]:
                 gamma = steps["rounds"]["gamma"]
                 label = f"the shipped pair, T = {t}, {words}"
                 found.append(of_round(group, label, gamma, rows[mode], recording))
-    return found + synthetic_pairs(group, recording)
+    return found + synthetic_pairs(f"{title(recording)}, random weights (measured here)", recording)
 
 
 def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording) -> dict:
@@ -188,11 +189,12 @@ def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording
         label,
         row["speedup"]["value"],
         gamma,
-        f"{recording.source}. {interval(row['speedup'])}.",
+        f"{recording.source}. {interval(row['speedup'])}. {REMAINDER}",
         alpha=row["alpha"],
         **costs_of(row["rounds"], alone["verify"] / alone["one"], gamma),
         facts=[
-            ["T(1)", f"{1e3 * alone['one']:.2f} ms"],
+            ["T(1) alone", f"{1e3 * alone['one']:.2f} ms"],
+            ["T(1) in the loop, the unit of c", f"{1e3 * row['rounds']['target_seconds']:.2f} ms"],
             [f"T({gamma + 1}) ÷ T(1)", f"{alone['verify'] / alone['one']:.2f}"],
             ["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone['one']:.2f}"],
             ["τ", f"{row['tau']:.2f}"],

@@ -47,12 +47,12 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
             marker=dict(color=PALETTE[color], line_width=0),
             width=width,
         )
-    name, operations = next(iter(lanes.items()))
+    name, operations = list(lanes.items())[-1]
     share = profiler.share(operations, "weights")
     fig.update_layout(
-        title=f"{name}: products with weights take {share:.0%} of the pass",
+        title=f"{name}, lowest lane: products with weights take {share:.0%} of its operations",
         barmode="overlay",
-        height=180 + 60 * len(lanes),
+        height=180 + 36 * len(lanes),
         xaxis_title="µs since the first operation, profiler running",
         yaxis=dict(categoryorder="array", categoryarray=list(lanes)[::-1]),
     )
@@ -150,19 +150,20 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
         if not rounds:
             continue
         pace, own = rounds["tokens_per_second"], measured.is_own(recording)
-        for kind, color, words in (("plain", "other", PLAIN), ("speculative", "one", MODES)):
+        for kind, name, words in (("plain", "plain", PLAIN), ("speculative", "with drafts", MODES)):
             rows = {each: pace[f"{kind} {mode}"] for mode, each in words.items()}
             fig.add_bar(
-                name=f"your GPU, {kind}" if own else kind,
+                name=f"your GPU, {name}" if own else name,
                 orientation="h",
                 x=list(rows.values()),
                 y=list(rows),
-                marker_color=PALETTE["you" if own else color],
             )
     pace = recordings[0].data["steps"]["rounds"][f"T = {temperature}"]["tokens_per_second"]
-    fastest = pace["speculative static, whole draft"]
+    best = "speculative static, whole draft"
+    plain = max(value for name, value in pace.items() if name.startswith("plain"))
     fig.update_layout(
-        title=f"Graphs and drafts together reach {fastest / pace['plain eager']:.1f}× plain decoding",
+        title=f"A whole draft in a graph is {pace[best] / plain:.2f}× as fast as the fastest plain"
+        " decoding",
         barmode="group",
         xaxis_title=f"tokens per second, T = {temperature}",
         yaxis={"categoryorder": "array", "categoryarray": list(MODES.values())[::-1]},
@@ -172,7 +173,13 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
         f"Tokens per second of the shipped pair at T = {temperature}, plain and speculative (γ = 4),"
         " by the kind of its passes."
     )
-    return figure(fig, alt, "gpu-modes", source=recordings[0].source)
+    subject = {"plain": "target", MODES["static, whole draft"]: "draft"} | own_roles(fig)
+    return figure(fig, alt, "gpu-modes", source=recordings[0].source, subject=subject)
+
+
+def own_roles(fig: go.Figure) -> dict[str, str]:
+    """Return the role of each trace of the reader's own GPU."""
+    return {each.name: "you" for each in fig.data if each.name.startswith("your GPU")}
 
 
 def drafts_figure(recordings: Sequence[Recording]):
@@ -184,11 +191,10 @@ def drafts_figure(recordings: Sequence[Recording]):
             continue
         names, costs, bytes_alone = draft_costs(steps)
         fig.add_bar(
-            name="your GPU" if own else "measured, in a graph",
+            name="your GPU" if own else "draft pass, measured in a graph",
             orientation="h",
             x=costs,
             y=names,
-            marker_color=PALETTE["you" if own else "other"],
         )
         if not own:
             fig.add_scatter(
@@ -196,7 +202,7 @@ def drafts_figure(recordings: Sequence[Recording]):
                 x=bytes_alone,
                 y=names,
                 mode="markers",
-                marker={"color": PALETTE["one"], "size": 11, "symbol": "diamond"},
+                marker={"size": 11, "symbol": "diamond"},
             )
     cost = dict(zip(*draft_costs(recordings[0].data["steps"])[:2]))
     small, large = "Qwen3-0.6B, 28 layers", "Llama-3.2-1B, 16 layers"
@@ -204,13 +210,14 @@ def drafts_figure(recordings: Sequence[Recording]):
         title=f"Half the size, more layers, higher cost: c = {cost[small]:.2f} against {cost[large]:.2f}",
         barmode="group",
         xaxis_title="c at batch 1: a draft pass in the loop ÷ a pass of the 8B target",
-        height=360,
+        height=320,
     )
     alt = (
         "Cost of a draft pass in passes of an 8B target at batch 1, in a captured graph, beside the"
-        " ratio of the bytes that both read."
+        " ratio of the bytes that both read. Shapes of these models with random weights."
     )
-    return figure(fig, alt, "gpu-drafts", source=recordings[0].source)
+    subject = {small: "draft", large: "draft"} | own_roles(fig)
+    return figure(fig, alt, "gpu-drafts", source=recordings[0].source, subject=subject)
 
 
 def draft_costs(steps: dict) -> tuple[list[str], list[float], list[float]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from IPython.display import Markdown
 
 from specdec_book.recordings import Recording, cards, measured, spread
-from specdec_book.viz.gpu_figures import lanes_figure
+from specdec_book.viz.gpu_figures import MODES, lanes_figure
 from specdec_book.viz.tables import table
 from specdec_lite.measure import profiler
 
@@ -28,7 +28,12 @@ def report(recordings: Iterable[Recording]) -> list:
         name = measured.title(recording)
         about = f"{name}, {recording.data['dtype']}; {recording.source}"
         parts += [
-            table(header, lines, about, fold=f"{title}: {name}")
+            table(
+                header,
+                lines,
+                about if "shipped pair" in title else f"Random weights. {about}",
+                fold=f"{title}: {name}",
+            )
             for title, header, lines in tables(steps)
         ]
         if lanes := timeline(steps):
@@ -39,7 +44,7 @@ def report(recordings: Iterable[Recording]) -> list:
 def tables(steps: dict[str, dict]) -> Iterator[Table]:
     """Yield the tables of the steps that have rows."""
     measured = {name: step for name, step in steps.items() if "rows" in step or "lossless" in step}
-    for build in (passes, sliced, drafts, experts, rounds, lossless, synthetic):
+    for build in (passes, sliced, quarter, drafts, experts, rounds, lossless, synthetic):
         result = build(measured)
         if result and result[2]:
             yield result
@@ -68,9 +73,18 @@ def relative(times: dict[tuple, float], lead: Iterable[tuple], ks: Iterable[int]
     return lines
 
 
-def passes(steps: dict) -> Table | None:
+def quarter(steps: dict) -> Table | None:
+    """T(B, k) of one of four cards that share a model, without their exchanges."""
+    if result := passes(steps, "quarter"):
+        return f"One of four cards that share {WHOLE} layers, no exchanges: {result[0]}", *result[
+            1:
+        ]
+    return None
+
+
+def passes(steps: dict, name: str = "passes") -> Table | None:
     """T(B, k) of the target by context and batch."""
-    if not (step := steps.get("passes")):
+    if not (step := steps.get(name)):
         return None
     times = seconds_by(step["rows"], "context", "batch", "k")
     ks = sorted({k for *_, k in times} - {1})
@@ -95,11 +109,15 @@ def sliced(steps: dict) -> Table | None:
     ks = sorted({k for *_, k in whole} - {1})
     lines = relative(whole, sorted({key[:2] for key in whole}), ks)
     header = ("context", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
-    return f"{WHOLE} layers, from slices of {low} and {high} layers", header, lines
+    title = f"{WHOLE} layers, more than one card holds, from slices of {low} and {high} layers"
+    return title, header, lines
 
 
 def drafts(steps: dict) -> Table | None:
-    """c of every draft in the loop: seconds per drafted token in the target's T(B, 1)."""
+    """c of every captured draft in the loop: seconds per drafted token in the target's T(B, 1).
+
+    The target was not timed one by one, so a draft that was launched so has milliseconds instead.
+    """
     if not (step := steps.get("drafts")) or "passes" not in steps:
         return None
     ones = seconds_by((row for row in steps["passes"]["rows"] if row["k"] == 1), "context", "batch")
@@ -108,13 +126,17 @@ def drafts(steps: dict) -> Table | None:
     lines = []
     for draft, mode, drafted in dict.fromkeys((d, m, n) for d, m, _, n in times):
         cells = (
-            f"{times[key] / drafted / ones[step['context'], batch]:.3f}" if key in times else "–"
+            "–"
+            if key not in times
+            else f"{times[key] / drafted / ones[step['context'], batch]:.3f}"
+            if mode == "captured"
+            else f"{1e3 * times[key] / drafted:.2f} ms"
             for batch in batches
             if (key := (draft, mode, batch, drafted))
         )
         lines.append((draft, mode, *cells))
     header = ("draft", "passes", *(f"batch {batch}" for batch in batches))
-    return "c, per drafted token, in passes of the target", header, lines
+    return "c, per drafted token, in captured passes of the target", header, lines
 
 
 def experts(steps: dict) -> Table | None:
@@ -136,7 +158,7 @@ def rounds(steps: dict) -> Table | None:
     lines = [
         (
             temperature,
-            mode,
+            MODES.get(mode, mode),
             spread(row["speedup"]),
             "–" if row["alpha"] is None else f"{row['alpha']:.2f}",
             f"{row['tau']:.2f}",
@@ -146,7 +168,8 @@ def rounds(steps: dict) -> Table | None:
         for temperature in ("T = 0", "T = 1")
         for mode, row in step.get(temperature, {}).get("modes", {}).items()
     ]
-    header = ("temperature", "mode", "speedup", "α", "τ", "from passes", "from rounds")
+    forecasts = ("forecast from passes timed alone", "from the round's own parts")
+    header = ("temperature", "mode", "speedup", "α", "τ", *forecasts)
     return f"The shipped pair, γ = {step['gamma']}", header, lines
 
 
@@ -190,7 +213,11 @@ def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
 def doubts(recording: Recording) -> Markdown:
     """Return the table of what was checked in a recording, and how far to trust it."""
     steps = recording.data["steps"]
-    lines = [*doubts_of_passes(steps), *doubts_of_rounds(steps["rounds"])]
+    lines = [
+        *doubts_of_passes(steps),
+        *doubts_of_experts(steps),
+        *doubts_of_rounds(steps["rounds"]),
+    ]
     lines += doubts_of_synthetic(steps["synthetic"])
     header = ("checked", "recorded", "so")
     return table(header, lines, fold="What we checked, and what to doubt", source=recording.source)
@@ -242,6 +269,24 @@ def doubts_of_passes(steps: dict) -> list[tuple[str, str, str]]:
             else "all",
             "the bytes read are right; such a server would not fit the card",
         ),
+    ]
+
+
+def doubts_of_experts(steps: dict) -> list[tuple[str, str, str]]:
+    """Return the line about the stack of experts, whose sorting is not an engine's."""
+    step = steps["experts"]
+    one = next(r for r in step["rows"] if (r["batch"], r["k"]) == (1, 1))
+    experts = step["layers"] * (one["experts_used"] - 1) * step["bytes_per_expert"]
+    shape = step["shape"]
+    embeddings = 2 * shape["vocab_size"] * shape["hidden_size"]
+    # the counted parameters contain one expert per layer
+    read = (2 * step["parameters"] - embeddings + experts) / steps["card"]["read_bandwidth"]
+    return [
+        (
+            "a pass over experts waits for their bytes",
+            f"T(1, 1) is {one['seconds'] / read:.1f} times the time of its bytes",
+            "sorting and counting take the rest, so T(k) ÷ T(1) is lower than a good engine's",
+        )
     ]
 
 
@@ -301,3 +346,44 @@ def doubts_of_synthetic(step: dict) -> list[tuple[str, str, str]]:
             "probably a slow kernel for seven tokens per row; T(64, 7) was not timed",
         )
     ]
+
+
+# Forecasts from passes timed alone ------------------------------------------------------------------
+
+
+def shape_misses(recording: Recording) -> dict[tuple[str, int, int], float]:
+    """Return {(draft, γ, batch): forecast ÷ measured − 1} of rounds with random weights.
+
+    The forecast is made of T(B, k) and drafts timed alone; both sides have the same tokens.
+    """
+    misses = {}
+    for row in recording.data["steps"]["synthetic"]["rows"]:
+        batch, gamma = row["batch"], row["gamma"]
+        times = cards.pass_times(recording.data, row["draft"])
+        draft = times.of_round(batch, 1) - times.of_pass(batch, 2)
+        cost = (times.of_pass(batch, gamma + 1) + gamma * draft) / times.of_pass(batch, 1)
+        measured_cost = row["round_seconds"] / row["plain_seconds"]
+        misses[row["draft"], gamma, batch] = measured_cost / cost - 1
+    return misses
+
+
+def real_forecasts(recording: Recording) -> Markdown:
+    """Return the table of what forecasts from passes timed alone miss by."""
+    step, rows = recording.data["steps"]["rounds"], {}
+    for temperature in ("T = 0", "T = 1"):
+        for mode, row in step[temperature]["modes"].items():
+            miss = row["alone"]["predicted"] / row["speedup"]["value"] - 1
+            kind = "one by one" if mode.startswith("eager") else "in graphs"
+            rows.setdefault(f"the shipped pair, {temperature}, {kind}", []).append(miss)
+    for (*_, batch), miss in sorted(shape_misses(recording).items(), key=lambda item: item[0][2]):
+        rows.setdefault(f"the 8B shape with a coin, batch {batch}", []).append(miss)
+    lines = [
+        (name, str(len(misses)), f"{min(misses):+.0%} to {max(misses):+.0%}")
+        for name, misses in rows.items()
+    ]
+    caption = (
+        "A forecast knows T(1), T(γ + 1) and a draft pass, timed alone, and τ; nothing of the host's"
+        " work. At batch 64 the two of γ = 6 miss most: probably a slow kernel for seven tokens per row"
+    )
+    header = ("rounds", "measured", "forecast ÷ measured − 1")
+    return table(header, lines, caption, source=recording.source)

@@ -136,7 +136,7 @@ def preset_of(label: str, machine: str, gamma: int, alone: dict, pace: dict, ste
         speedup["value"],
         gamma,
         f"Measured on {machine}: {len(pace['plain'])} paired turns in random order;"
-        f" {measured.interval(speedup)}, over these turns of one text.",
+        f" {measured.interval(speedup)}, over these turns of one text. {measured.REMAINDER}",
         alpha=sum(step.accepted for step in steps["drafted"]) / max(1, tested),
         **measured.costs_of(parts | {"plain": plain.total}, alone[gamma + 1] / alone[1], gamma),
         facts=facts,

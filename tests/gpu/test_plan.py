@@ -120,8 +120,8 @@ def test_the_chapter_shows_a_recording(recording, monkeypatch):
     assert show() == []
     *texts, figure = show(tiny=False, graphs=True)
     text = "\n".join(part.data for part in texts)
-    assert len(texts) == 7 and figure.layout.meta["alt"].startswith("Timeline")
-    for what in ("| 16 | 1 |", "head, 32k rows | captured", "Zipf | 2", "T = 1 | static, whole"):
+    assert len(texts) == 8 and figure.layout.meta["alt"].startswith("Timeline")
+    for what in ("| 16 | 1 |", "head, 32k rows | captured", "Zipf | 2", "T = 1 | whole draft"):
         assert what in text, what
     failed = {name: {"error": "no"} for name in launch.NAMES}
     assert show(tiny=False, graphs=True, steps=failed) == []
