@@ -163,7 +163,10 @@ def layout_faults(page) -> list[str]:
 
 
 def unseen_focus(page, place) -> list[str]:
-    """Return controls of `place` that get no outline when Tab reaches them, or that it never reaches."""
+    """Return controls of `place` that get no outline when Tab reaches them, or that it never reaches.
+
+    Of a row whose keys move along it, Tab reaches one, and the others have the tabindex -1.
+    """
     controls = "button:enabled, input:enabled, select, textarea, summary, [tabindex='0']"
     place.locator(f"{controls} >> visible=true").first.focus()
     page.keyboard.press("Shift+Tab")
@@ -184,6 +187,8 @@ def unseen_focus(page, place) -> list[str]:
             return faults + place.evaluate(
                 """(place, controls) => [...place.querySelectorAll(controls)]
               .filter((control) => control.checkVisibility() && !place.reached.has(control))
+              .filter((control) => control.tabIndex >= 0 ||
+                ![...control.parentElement.children].some((one) => place.reached.has(one)))
               .map((control) => `Tab does not reach ${control.outerHTML.slice(0, 80)}`)""",
                 controls,
             )

@@ -17,9 +17,11 @@ PALETTE = {
     "one": "#3B4754",
     "other": "#8A929C",
     "you": "#7A3E9D",
+    "subject": "#B0124B",
+    "second": "#6B7500",
 }
 """A color for each role of a token. Two things without a role are "one" and "other"; "you" marks
-what the reader sets."""
+what the reader sets, "subject" and "second" what a title is about if that has no role."""
 COLORWAY = [PALETTE["one"], PALETTE["other"], PALETTE["neutral"]]
 """Colors of traces without a role; dashes and symbols tell them apart."""
 
@@ -35,6 +37,8 @@ INKS = {
     "one": "#3B4754",
     "other": "#626A73",
     "you": "#6F3790",
+    "subject": "#A01045",
+    "second": "#596200",
 }
 # Color of each role's marks and text on a dark background.
 BRIGHT = {
@@ -48,6 +52,8 @@ BRIGHT = {
     "one": "#E1E5EA",
     "other": "#929BA7",
     "you": "#C99BE6",
+    "subject": "#FF7A9E",
+    "second": "#C3CF4A",
 }
 
 # Last colors of a color scale. They are deep on a light background and bright on a dark one, so

@@ -157,7 +157,7 @@ def test_the_subject_of_the_title_is_thick_and_colored_and_the_rest_is_pale():
     assert [note.font.color for note in names(fig)][1] == INKS["accepted"]
     bars = go.Figure(go.Bar(x=["a", "b"], y=[1, 2]))
     bars = figure(bars, alt="bars", subject="b")
-    assert list(bars.data[0].marker.color) == [PALETTE["other"], PALETTE["target"]]
+    assert list(bars.data[0].marker.color) == [PALETTE["other"], PALETTE["subject"]]
 
 
 @pytest.mark.parametrize("subject", ["line 9", {"line 1": "red"}, ["line 0", "line 1", "line 2"]])
