@@ -1,6 +1,7 @@
 """The order of the packages and rooms: each imports only from those below it, without cycles."""
 
 import ast
+import re
 import subprocess
 from functools import cache
 from graphlib import TopologicalSorter
@@ -115,3 +116,90 @@ def test_the_tracked_files_are_small():
     files = [ROOT / name for name in names.split("\0") if name]
     sizes = {file: file.lstat().st_size for file in files if file.exists()}
     assert len(sizes) > 500 and sum(sizes.values()) <= MOST_BYTES, f"{sum(sizes.values()):,} bytes"
+
+
+CODE = (".py", ".js", ".mjs", ".ts", ".c")
+BUDGETS = {
+    "benchmarks": 7386,
+    "site": 871,
+    "site/live": 4094,
+    "site/specdec_site": 4155,
+    "site/static": 825,
+    "specdec_book": 1,
+    "specdec_book/exercises": 3774,
+    "specdec_book/recordings": 1321,
+    "specdec_book/viz": 14870,
+    "specdec_lite": 3330,
+    "specdec_lite/acceptance": 1062,
+    "specdec_lite/diagnosis": 2820,
+    "specdec_lite/drafters": 6853,
+    "specdec_lite/engine": 3366,
+    "specdec_lite/gpu": 2307,
+    "specdec_lite/loading": 2198,
+    "specdec_lite/measure": 998,
+    "specdec_lite/simulation": 1199,
+    "specdec_lite/texts": 748,
+    "specdec_lite/theory": 606,
+    "specdec_lite/training": 4681,
+    "tests": 10641,
+    "tests/acceptance": 1353,
+    "tests/benchmarks": 1654,
+    "tests/book": 2205,
+    "tests/diagnosis": 1325,
+    "tests/drafters": 5598,
+    "tests/engine": 2810,
+    "tests/exercises": 431,
+    "tests/gpu": 1321,
+    "tests/js": 831,
+    "tests/loading": 2270,
+    "tests/measure": 723,
+    "tests/recordings": 963,
+    "tests/simulation": 567,
+    "tests/site": 4251,
+    "tests/texts": 86,
+    "tests/training": 2671,
+    "tests/viz": 5130,
+}
+"""Lines of code that each room may have. A number may only fall; what raises one lowers another."""
+SLACK = 30
+"""Lines that a room may be below its number before the number has to follow."""
+
+
+def room(name: str) -> str:
+    """Return the room of a tracked file: the first two folders, or the package alone."""
+    return "/".join(Path(name).parts[:-1][:2])
+
+
+def lines_of_rooms() -> dict[str, int]:
+    """Return the lines of code of each room, counted over the tracked files."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True, text=True
+    ).stdout.split("\0")
+    counts: dict[str, int] = {}
+    for name in listed:
+        if name.endswith(CODE) and (ROOT / name).exists():
+            lines = (ROOT / name).read_text("utf-8").count("\n")
+            counts[room(name)] = counts.get(room(name), 0) + lines
+    return dict(sorted(counts.items()))
+
+
+def test_each_room_keeps_its_budget():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    counts = lines_of_rooms()
+    wrong = {
+        name: f"{lines} lines, {BUDGETS.get(name, 0)} allowed"
+        for name, lines in counts.items()
+        if not 0 <= BUDGETS.get(name, 0) - lines <= SLACK
+    }
+    assert not wrong and {*counts} == {*BUDGETS}, wrong
+
+
+def test_the_sum_of_the_budgets_only_falls():
+    """Compared with the commit before, whose numbers are read from its source."""
+    command = ["git", "-C", str(ROOT), "show", "HEAD~1:tests/test_structure.py"]
+    before = subprocess.run(command, capture_output=True, text=True)
+    known = re.search(r"^BUDGETS = (\{.*?^\})", before.stdout, flags=re.M | re.S)
+    if not known:
+        pytest.skip("no commit before this one, or it has no budgets")
+    assert sum(BUDGETS.values()) <= sum(ast.literal_eval(known[1]).values())
