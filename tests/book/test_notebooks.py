@@ -287,9 +287,6 @@ def test_a_chapter_ends_in_one_takeaway(path: Path):
 
 
 TITLED = re.compile(r"^(display\()?figure\(|_figure\(|\bsketches\.", re.M)
-UNASSERTED = {"19 first-measured"}
-"""Cells, with their chapter's number, whose figure has a title that they do not assert; the list
-may only get shorter."""
 
 
 def test_a_figures_title_is_asserted_where_it_is_drawn():
@@ -299,7 +296,7 @@ def test_a_figures_title_is_asserted_where_it_is_drawn():
         for cell in cells(path, "code")
         if TITLED.search(cell.source) and "assert" not in cell.source and cell.id != "setup"
     }
-    assert unasserted == UNASSERTED
+    assert unasserted == set()
 
 
 def hidden_figures(source: str) -> list[str]:
