@@ -26,8 +26,6 @@ def toc_pages() -> list[str]:
 PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
 START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
-PICTURE_LATER: set[str] = set()
-"""Chapters that do not begin with their picture yet; the list may only get shorter."""
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from browsing import (
     FIGURES,
     FIRST_CHAPTER,
     PAGES,
-    PICTURE_LATER,
     START,
     accessibility_faults,
     drawing_faults,
@@ -117,8 +116,6 @@ FIRST_PICTURE = """() => {
 @pytest.mark.parametrize("page_name", [*CHAPTERS, "book/03_speculative_execution.html"])
 def test_a_chapter_begins_with_its_picture(open_page, page_name: str):
     """On a laptop the claim and the first picture, whole and not in a fold, are on the first screen."""
-    if Path(page_name).stem in PICTURE_LATER:
-        pytest.skip("its picture comes later")
     page = open_page(page_name, width=1366)
     page.set_viewport_size({"width": 1366, "height": 700})
     stand_still(page)
