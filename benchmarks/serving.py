@@ -100,7 +100,7 @@ def decode(
     requests = [prepare(target, prompt, *options, stop_token_ids=()) for prompt in prompts]
     rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
     used = process_time()
-    outputs = decode_rows(requests[0], storage, rows)
+    outputs = decode_rows(storage, rows)
     return outputs, process_time() - used
 
 

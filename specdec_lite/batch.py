@@ -38,6 +38,7 @@ class Row:
 
     Attributes:
         number: of its prompt.
+        request: its prompt and options.
         context: of its next round.
         session: of its drafter.
         cache: its row of the target's cache.
@@ -46,6 +47,7 @@ class Row:
     """
 
     number: int
+    request: Request
     context: Context
     session: Session
     cache: Cache
@@ -66,6 +68,7 @@ def generate_batch(
     seeds: Sequence[int | None] | None = None,
     n: int = 1,
     schedule: FirstDrop | None = None,
+    row_options: Sequence[OptionNames] | None = None,
     **options: Unpack[OptionNames],
 ) -> list[Output]:
     """Decode every prompt as `generate` would, all of them together.
@@ -86,6 +89,8 @@ def generate_batch(
         n: samples per prompt, ≥ 1, with seeds of their own.
         schedule: chooses which drafted tokens each pass verifies, as `scheduling.FirstDrop` does;
             None: all of them.
+        row_options: options of `generate` for each prompt, as dictionaries; they replace those for
+            every row. A processor that counts from the end of the prompt needs them.
         options: options of `generate` for every row, by name.
 
     Returns:
@@ -93,26 +98,41 @@ def generate_batch(
 
     Raises:
         TypeError: as `generate` does, before any model runs.
-        ValueError: likewise; also if prompts is empty or seeds has another length.
+        ValueError: likewise; also if prompts is empty, or seeds or row_options has another length.
     """
     if not hasattr(checks.model("target", target), "backend"):
         raise TypeError(f"target is a {type(target).__name__}: a batch needs a CausalLM")
     prompts = rows_of(prompts)
     if not prompts:
         raise ValueError("prompts is empty: must hold at least one row of token ids")
-    prompts = [prompt for prompt in prompts for _ in range(checks.whole("n", n, 1))]
-    rngs = sources_of_chance(seeds, len(prompts))
-    requests = [prepare(target, prompt, drafter, *values, **options) for prompt in prompts]
+    each_row = [{}] * len(prompts) if row_options is None else list(row_options)
+    if len(each_row) != len(prompts) or not all(isinstance(own, Mapping) for own in each_row):
+        raise ValueError(
+            f"row_options={row_options!r:.80}: must be one dictionary of options for each of"
+            f" {len(prompts)} prompts"
+        )
+    copies = range(checks.whole("n", n, 1))
+    rngs = sources_of_chance(seeds, len(prompts) * len(copies))
+    requests = [
+        prepare(target, prompt, drafter, *values, **(options | own))
+        for prompt, own in zip(prompts, each_row)
+        for _ in copies
+    ]
     for request in requests:
-        for each in request.options.processors:
-            own, length = getattr(each, "prompt_length", None), len(request.tokens)
-            if own not in (None, length):
-                raise ValueError(
-                    f"processors has a {type(each).__name__} with prompt_length={own}, and a prompt"
-                    f" has {length} tokens: must be equal in every row; decode others by themselves"
-                )
+        check_prompt_lengths(request)
     rows, storage = start_rows(requests, rngs)
-    return decode_rows(requests[0], storage, rows, schedule)
+    return decode_rows(storage, rows, schedule)
+
+
+def check_prompt_lengths(request: Request) -> None:
+    """Raise if a processor counts from another place than the end of the prompt."""
+    for each in request.options.processors:
+        own, length = getattr(each, "prompt_length", None), len(request.tokens)
+        if own not in (None, length):
+            raise ValueError(
+                f"processors has a {type(each).__name__} with prompt_length={own}, and a prompt has"
+                f" {length} tokens: must be equal; give each prompt its own in row_options"
+            )
 
 
 def sources_of_chance(seeds: Sequence[int | None] | None, count: int) -> list[SeededRng]:
@@ -152,20 +172,17 @@ def start_rows(
     rows = []
     for number, (request, cache, rng) in enumerate(zip(requests, caches, rngs)):
         context, session = request.begin(cache, rng)
-        rows.append(Row(number, context, session, cache))
+        rows.append(Row(number, request, context, session, cache))
     return rows, storage
 
 
 def decode_rows(
-    request: Request,
-    storage: BatchStorage | None,
-    rows: list[Row],
-    schedule: FirstDrop | None = None,
+    storage: BatchStorage | None, rows: list[Row], schedule: FirstDrop | None = None
 ) -> list[Output]:
     """Run rounds until every row is done."""
     done: dict[int, Output] = {}
     while rows:
-        run_round(request, storage, rows, schedule)
+        run_round(storage, rows, schedule)
         done |= {row.number: Output.of(row.steps) for row in rows if row.is_done}
         remaining = [index for index, row in enumerate(rows) if not row.is_done]
         if storage is not None and 0 < len(remaining) < len(rows):
@@ -175,13 +192,10 @@ def decode_rows(
 
 
 def run_round(
-    request: Request,
-    storage: BatchStorage | None,
-    rows: Sequence[Row],
-    schedule: FirstDrop | None = None,
+    storage: BatchStorage | None, rows: Sequence[Row], schedule: FirstDrop | None = None
 ) -> None:
     """Let every row draft, score the scheduled drafts in one pass, then verify and commit each row."""
-    target = request.target
+    target, hidden_layers = rows[0].request.target, rows[0].request.hidden_layers
     proposals: list[Proposal] = []
     drafted = []
     passes = [row.session.passes for row in rows]
@@ -197,21 +211,20 @@ def run_round(
     fed = [fed_tokens(target, row.context, proposal) for row, proposal in zip(rows, proposals)]
     caches = [row.cache for row in rows]
     trees = [proposal.tree for proposal in proposals]
-    all_scores = score_rows(target, storage, fed, caches, trees, request.hidden_layers)
+    all_scores = score_rows(target, storage, fed, caches, trees, hidden_layers)
     verified = now(target.device)
     for index, (row, proposal, scores) in enumerate(zip(rows, proposals, all_scores)):
         began = perf_counter()
-        scores = process_scores(
-            request.options.processors, row.context.tokens, proposal.tree, scores
-        )
-        verdict = verify(request.options.rule, proposal, scores, row.context)
-        step, row.context = commit(row.cache, row.context, proposal, verdict, scores, request.stops)
+        options, stops = row.request.options, row.request.stops
+        scores = process_scores(options.processors, row.context.tokens, proposal.tree, scores)
+        verdict = verify(options.rule, proposal, scores, row.context)
+        step, row.context = commit(row.cache, row.context, proposal, verdict, scores, stops)
         row.session.observe(verdict, scores)
         if schedule is not None:
             schedule.observe(proposal, verdict)
-        row.stopped = step.tokens[-1] in request.stops
+        row.stopped = step.tokens[-1] in stops
         timed = replace(
-            request.reported(step, row.context),
+            row.request.reported(step, row.context),
             draft_passes=row.session.passes - passes[index],
             drafting=elapsed(*drafted[index]),
             verifying=elapsed(start, verified),

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from specdec_lite import checks
 from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
@@ -134,11 +135,13 @@ class Drafter:
 
     Attributes:
         hidden_layers: the target's hidden states that it wants to see in `Context.scores`.
+        target: the model that it was made from; None if it drafts for any.
         makes_passes: whether drafting runs a model that `draft_model` does not return, as drafting
             with a part of the target does.
     """
 
     hidden_layers: tuple[Layer, ...] = ()
+    target: CausalLM | None = None
     makes_passes: bool = False
 
     def start(self, context: Context) -> Session:
@@ -158,6 +161,8 @@ class Drafter:
             target: the model to draft for.
             positions: length of the text, prompt included.
         """
+        if self.target is not None:
+            checks.own_target(self.target, target)
 
     def check_rule(self, rule: object) -> None:
         """Raise ValueError if this drafter would change the distribution under a lossless rule.

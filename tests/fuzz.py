@@ -189,7 +189,7 @@ def draw_processors(chance: random.Random, vocabulary: int) -> list:
     first, second = (chance.randrange(vocabulary) for _ in range(2))
     known = [
         ["RepetitionPenalty", chance.choice([0.7, 1.5])],
-        ["PresencePenalty", 0.8, 1, chance.choice([0.0, 0.3])],
+        ["PresencePenalty", 0.8, 0, chance.choice([0.0, 0.3])],
         ["MinP", 0.3],
         ["ForbiddenWords", [[first, 0], [second, first, 0]]],
         ["alternating"],
@@ -225,12 +225,16 @@ def maker(spec: Spec) -> Callable[[CausalLM], Drafter]:
     )
 
 
-def processors_of(case: Case) -> list:
-    """Return the processors of a case."""
-    return [
+def processors_of(case: Case, prompt: Sequence[int]) -> dict:
+    """Return the processors of a case for one of its prompts, as an option of `generate`."""
+    processors = [
         alternating if name == "alternating" else getattr(p, name)(*arguments)
         for name, *arguments in case.processors
     ]
+    for processor in processors:
+        if hasattr(processor, "prompt_length"):
+            processor.prompt_length = len(prompt)
+    return {"processors": processors}
 
 
 def prepared(case: Case) -> tuple[CausalLM, Drafter | None, dict]:
@@ -245,12 +249,11 @@ def prepared(case: Case) -> tuple[CausalLM, Drafter | None, dict]:
     options = dict(zip(names, case.sampling)) | {
         "max_new_tokens": min(case.tokens, room),
         "stop_token_ids": case.stops,
-        "processors": processors_of(case),
     }
     try:
         drafter = maker(case.drafter)(target)
         for prompt in case.prompts:
-            prepare(target, prompt, drafter, rule=rule, **options)
+            prepare(target, prompt, drafter, rule=rule, **options, **processors_of(case, prompt))
         limits = drafter.limits()
         needs_chain = getattr(rule, "chains_only", False) or hasattr(rule, "independent_draws")
         if (needs_chain or case.scheduled) and not (limits and limits.is_chain):
@@ -263,7 +266,7 @@ def prepared(case: Case) -> tuple[CausalLM, Drafter | None, dict]:
 def compare_text(case: Case, target: CausalLM, drafter, options: dict) -> str | None:
     """Compare a greedy text and its log-probabilities with those of plain decoding."""
     (prompt,) = case.prompts
-    settings = options | {"logprobs": True}
+    settings = options | processors_of(case, prompt) | {"logprobs": True}
     plain = generate(target, prompt, None, **settings | {"rule": None})
     output = generate(target, prompt, drafter, **settings)
     if plain.tokens.tolist() != output.tokens.tolist():
@@ -281,7 +284,7 @@ def by_a_pass(target: CausalLM, ids: torch.Tensor) -> torch.Tensor:
 def compare_distribution(case: Case, target: CausalLM, drafter, options: dict) -> str | None:
     """Compare the exact distribution of three tokens, or of two, with the target's own."""
     (prompt,) = case.prompts
-    sampling, chosen = Sampling(*case.sampling), options["processors"]
+    sampling, chosen = Sampling(*case.sampling), processors_of(case, prompt)["processors"]
     for length in (3, 2):
         settings = (sampling, length, options["rule"], chosen, prompt, MOST_OUTCOMES)
         try:
@@ -298,9 +301,12 @@ def compare_batch(case: Case, target: CausalLM, drafter, options: dict) -> str |
     """Compare the rows of a batch with the same rows decoded alone."""
     seeds = range(len(case.prompts))
     schedule = FirstDrop(lambda rows, drafted: rows + 0.2 * drafted) if case.scheduled else None
-    batch = generate_batch(target, case.prompts, drafter, seeds=seeds, schedule=schedule, **options)
+    own = [processors_of(case, prompt) for prompt in case.prompts]
+    chosen = {"seeds": seeds, "schedule": schedule, "row_options": own, **options}
+    batch = generate_batch(target, case.prompts, drafter, **chosen)
     for number, (prompt, row) in enumerate(zip(case.prompts, batch, strict=True)):
-        alone = generate(target, prompt, drafter, seed=number, **options).tokens.tolist()
+        alone = generate(target, prompt, drafter, seed=number, **options, **own[number])
+        alone = alone.tokens.tolist()
         if row.tokens.tolist() != alone:
             return f"row {number} is {row.tokens.tolist()}, alone {alone}"
     return None

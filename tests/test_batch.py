@@ -11,6 +11,7 @@ from text_laws import distance, own_text_law
 from transformers import BatchEncoding
 
 from specdec_lite import CausalLM, batch, generate, generate_batch
+from specdec_lite.acceptance import sample_and_match
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.ngrams import NgramModel
 from specdec_lite.engine import hugging_face as back_end, ragged
@@ -106,28 +107,25 @@ def test_storage_grows_while_rows_are_under_way():
     same(batched, alone(PROMPTS[:3], drafter, range(3), **options))
 
 
-def test_a_mask_that_is_off_by_one_key_is_noticed(monkeypatch):
-    """A broken variant makes rows differ from their single runs."""
-    right = ragged.visible
-
-    def short(length, count, tree, window, positions):
-        mask = right(length, count, tree, window, positions)
-        mask[-1, 0] = False
-        return mask
-
-    monkeypatch.setattr(ragged, "visible", short)
-    drafter = DRAFTERS["draft model"](TARGET)
-    batched = generate_batch(TARGET, PROMPTS, drafter, 14, seeds=range(5))
-    single = alone(PROMPTS, drafter, range(5), max_new_tokens=14)
-    assert any(a.tokens.tolist() != b.tokens.tolist() for a, b in zip(batched, single))
-
-
-def test_seeds_are_the_rows_own():
-    twice = [PROMPT, PROMPT]
-    first, second = generate_batch(TARGET, twice, None, 12, 1.0, seeds=[3, 4])
-    assert first.tokens.tolist() != second.tokens.tolist()
-    again = generate_batch(TARGET, twice[:1], None, 12, 1.0, seeds=[3])[0]
-    assert first.tokens.tolist() == again.tokens.tolist()
+@pytest.mark.parametrize("name", ["draft model", "Medusa heads, a sparse tree"])
+def test_what_belongs_to_a_row_is_its_own(name):
+    drafter = DRAFTERS[name](TARGET)
+    own = [
+        {"processors": PresencePenalty(3.0, len(PROMPT)), "temperature": 0.0},
+        {"processors": PresencePenalty(-3.0, 1), "max_new_tokens": 3},
+        {"stop_token_ids": range(0, TARGET.vocab_size, 2), "top_k": 2},
+        {"logprobs": True, "rule": sample_and_match},
+    ]
+    prompts = [PROMPT, PROMPT[:1], PROMPT[1:], PROMPT]
+    shared = {"max_new_tokens": 12, "temperature": 1.0}
+    batched = generate_batch(TARGET, prompts, drafter, seeds=range(4), row_options=own, **shared)
+    single = [
+        generate(TARGET, prompt, drafter, seed=seed, **shared | options)
+        for seed, (prompt, options) in enumerate(zip(prompts, own))
+    ]
+    same(batched, single)
+    for row, other in zip(batched, single):
+        assert torch.allclose(row.logprobs, other.logprobs, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,9 @@ def test_seeds_are_the_rows_own():
         ([PROMPT], {"seeds": [1, 2]}, "seeds has 2"),
         ([PROMPT], {"seeds": 3}, "seeds=3"),
         ([PROMPT, PROMPT[1:]], {"processors": PresencePenalty(1.0, len(PROMPT))}, "processors has"),
-        ([PROMPT], {"max_new_tokens": 0}, "max_new_tokens"),
+        ([PROMPT], {"row_options": [{}, {}]}, "row_options"),
+        ([PROMPT], {"row_options": ["temperature"]}, "row_options"),
+        ([PROMPT], {"row_options": [{"max_new_tokens": 0}]}, "max_new_tokens"),
         ([PROMPT], {"temperature": -1}, "temperature"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_row_of_a_hugging_face_model_keeps_the_distribution():
 
         def run(rng):
             rows, storage = batch.start_rows(requests, [rng, SeededRng(3)])
-            return tuple(batch.decode_rows(requests[0], storage, rows)[0].tokens.tolist())
+            return tuple(batch.decode_rows(storage, rows)[0].tokens.tolist())
 
         probs = {}
         for text, weight in outcomes(run):
@@ -220,20 +220,21 @@ def test_a_row_of_a_hugging_face_model_keeps_the_distribution():
         assert distance(probs, own) < 1e-10
 
 
-@pytest.mark.parametrize("fault", ["a key less", "a position more"])
+@pytest.mark.parametrize("fault", ["a key less", "a key less, native", "a position more"])
 def test_a_mask_or_a_position_that_is_off_by_one_is_noticed(fault, monkeypatch):
-    target = hugging_face("GPT2")  # its positions are absolute
+    is_native = fault.endswith("native")
+    target = TARGET if is_native else hugging_face("GPT2")  # its positions are absolute
     drafter = DRAFTERS["draft model"](target)
     single = alone(PROMPTS, drafter, range(5), target, max_new_tokens=14)
-    right, positions = back_end.visible, back_end.tree_positions
+    right, positions = (ragged if is_native else back_end).visible, back_end.tree_positions
 
     def short(*arguments):
         mask = right(*arguments)
         mask[-1, 0] = False
         return mask
 
-    if fault == "a key less":
-        monkeypatch.setattr(back_end, "visible", short)
+    if fault != "a position more":
+        monkeypatch.setattr(ragged if is_native else back_end, "visible", short)
     else:
         monkeypatch.setattr(
             back_end, "tree_positions", lambda length, *rest: positions(length + 1, *rest)

@@ -177,7 +177,7 @@ def first_tokens(kind) -> list[list[float]]:
         rows, storage = start_rows(requests, [rng, rng])
         schedule = kind(seconds, Known(CHANCE))
         schedule.budget = 2  # of a round before, for `StaleBudget`
-        run_round(requests[0], storage, rows, schedule)
+        run_round(storage, rows, schedule)
         return tuple(row.steps[0].tokens[0] for row in rows)
 
     sums = [[0.0, 0.0], [0.0, 0.0]]

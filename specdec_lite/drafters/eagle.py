@@ -284,7 +284,7 @@ class EagleDrafter(Drafter):
         return session(self.target, self.head, self.body, self.draft, context)
 
     def check(self, target: CausalLM, positions: int) -> None:
-        checks.own_target(self.target, target)
+        super().check(target, positions)
         checks.positions(self.body, positions)
 
     def limits(self) -> Limits:

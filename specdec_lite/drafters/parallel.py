@@ -384,8 +384,5 @@ class BlockDiffusionDrafter(Drafter):
             self.target, self.head, self.output_head, self.gamma, self.least, context
         )
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.own_target(self.target, target)
-
     def limits(self) -> Limits:
         return Limits.chain(self.gamma)

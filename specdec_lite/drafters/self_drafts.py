@@ -47,9 +47,6 @@ class SelfDrafter(Drafter):
     def start(self, context: Context) -> "SelfDraftSession":
         return SelfDraftSession(self)
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.own_target(self.target, target)
-
     def limits(self) -> Limits:
         return Limits.chain(self.length.gamma)
 
@@ -370,9 +367,6 @@ class PassDrafter(Drafter):
 
     def start(self, context: Context) -> "PassSession":
         return PassSession(self)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.own_target(self.target, target)
 
     def limits(self) -> Limits:
         return Limits.chain(len(self.rows) + 1)

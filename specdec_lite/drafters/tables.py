@@ -136,9 +136,6 @@ class TokenRecyclingDrafter(Drafter):
     def start(self, context: Context) -> "TokenRecyclingSession":
         return TokenRecyclingSession(self, context)
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.own_target(self.target, target)
-
     def learn(self, tokens) -> None:
         ids = token_ids("tokens", tokens, self.target.vocab_size)
         scores = self.target.score(ids.tolist(), self.target.new_cache())
