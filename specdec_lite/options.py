@@ -183,7 +183,7 @@ def prepare(
             f"prompt_ids has {len(tokens)} tokens and max_new_tokens={chosen.max_new_tokens}: "
             f"together they exceed the target's context length of {target.max_positions}"
         )
-    stops = _stops(chosen.stop_token_ids, target)
+    stops = stop_ids(chosen.stop_token_ids, target)
     if drafter is not None:
         _check_drafter(drafter, target, positions)
         _check_limits(drafter.limits(), chosen.rule)
@@ -236,7 +236,7 @@ def _ids(name: str, ids) -> Tensor:
         ) from None
 
 
-def _stops(stop_token_ids: int | Collection[int] | None, target: CausalLM) -> frozenset[int]:
+def stop_ids(stop_token_ids: int | Collection[int] | None, target: CausalLM) -> frozenset[int]:
     """Return the stop tokens as a set, after checking them; for None, the target's own."""
     if stop_token_ids is None:
         # A configuration may name an id that the model does not have; a model of counts names none.

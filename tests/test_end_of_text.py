@@ -74,7 +74,7 @@ def test_a_hugging_face_model_ends_where_its_generate_ends_it():
     ids = torch.tensor([PROMPT])
     free = model.generate(ids, max_new_tokens=24, do_sample=False)[0, len(PROMPT) :].tolist()
     last = next(i for i in range(6, 24) if free[i] not in free[:i])
-    model.generation_config.eos_token_id = model.config.eos_token_id = free[last]
+    model.generation_config.eos_token_id = model.config.eos_token_id = [free[last], 99]
     target = CausalLM(model)
     drafter = d.ModelDrafter(target, 4)
     theirs = model.generate(ids, max_new_tokens=24, do_sample=False)[0, len(PROMPT) :].tolist()

@@ -82,7 +82,7 @@ def test_the_targets_own_end_of_text_is_the_default():
     ids = shipped().tokenizer.encode(PROMPT)
     tokens = generate(shipped().target, ids, max_new_tokens=60).tokens.tolist()
     first = tokens.index(tokens[20])
-    own, shipped().target.end_of_text = shipped().target.end_of_text, (tokens[20],)
+    own, shipped().target.end_of_text = shipped().target.end_of_text, (tokens[20], 10**6)
     try:
         text = "".join(
             stream_text(shipped().target, shipped().tokenizer, torch.tensor([ids]), None, 60)

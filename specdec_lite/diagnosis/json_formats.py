@@ -143,15 +143,16 @@ def tensorrt_request(statistics: dict) -> Counts:
 
 
 def llama_timings(statistics: dict) -> Counts:
-    """Read `timings` of llama.cpp's server."""
-    accepted = statistics["draft_n_accepted"]
+    """Read `timings` of llama.cpp's server, and of mlx-vlm, which states the rounds."""
+    accepted, rounds = statistics["draft_n_accepted"], statistics.get("draft_rounds")
+    note = "passes = predicted_n − draft_n_accepted, which includes rounds without a draft"
     return Counts(
-        "llama.cpp, timings",
-        drafts=difference(statistics.get("predicted_n"), accepted),
+        "llama.cpp, timings" if rounds is None else "mlx-vlm, timings",
+        drafts=difference(statistics.get("predicted_n"), accepted) if rounds is None else rounds,
         drafted=statistics.get("draft_n"),
         accepted=accepted,
         definition=REQUEST,
-        notes=["passes = predicted_n − draft_n_accepted, which includes rounds without a draft"],
+        notes=[note] if rounds is None else [],
     )
 
 

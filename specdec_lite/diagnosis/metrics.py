@@ -181,7 +181,7 @@ def conclude(counts: Counts, given: int | None) -> Reading:
         conditional, alpha = theory.conditional_acceptance(rates)
         profile, alpha = tuple(conditional.tolist()), float(alpha)
     if is_shorter or not rates:
-        profile, alpha = (), solved_alpha(counts, tau, gamma)
+        profile, alpha = (), share if counts.tests_all else solved_alpha(counts, tau, gamma)
     notes += notes_on(counts, share, alpha)
     return Reading(
         counts.engine,
@@ -191,7 +191,7 @@ def conclude(counts: Counts, given: int | None) -> Reading:
         rates,
         profile,
         alpha,
-        alpha_is_fitted=alpha is not None and not profile,
+        alpha_is_fitted=alpha is not None and not profile and not counts.tests_all,
         drafted_acceptance=share,
         missing=missing(counts, tau, gamma),
         notes=tuple(notes),

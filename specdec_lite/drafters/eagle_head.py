@@ -101,7 +101,7 @@ class FeatureHead(DraftVocabulary):
         """Return the rows [v, d] of the vocabulary projection, the head's own or the target's."""
         if self.head is not None:
             return self.head.weight
-        weight = target.backend.head.weight.detach()
+        weight = target.projection
         # The whole matrix is shared with the target; a reduced vocabulary needs a copy of its rows.
         return weight if len(self.ids) == len(weight) else weight[self.ids]
 

@@ -70,7 +70,7 @@ class OutputHead:
     def __init__(self, target: CausalLM, vocabulary: DraftVocabulary):
         self.embed = target.embed
         ids = vocabulary.ids.to(target.device)
-        self.rows = target.backend.head.weight.detach()[ids]
+        self.rows = target.projection[ids]
         self.vocab_size = len(ids)
 
     def head(self, hidden: Tensor) -> Tensor:

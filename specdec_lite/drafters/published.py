@@ -15,6 +15,7 @@ a window, a gated or recurrent correction, Domino's, an attention sink, experts.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -43,6 +44,10 @@ MASKS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Entries that name the mask's token of a P-EAGLE head, in the order in which they are read."""
 DEEPER = re.compile(r"layers\.[1-9]\d{0,3}\.")
 """Beginning of the names of blocks after the first."""
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""Types of a head's weights."""
+MAPS = ("d2t", "t2d")
+"""Tensors that are no weights."""
 UNUSED = ("rotary_emb.inv_freq", "t2d")
 """Stored tensors that are computed here."""
 
@@ -78,7 +83,7 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
     # A folder may repeat the target's matrix once per head. Such a copy is dropped; a matrix that
     # was trained further raises, since the class has no place for it.
     for name in [name for name in tensors if name.startswith("lm_heads.")]:
-        drop_copy(folder, tensors, name, target.backend.head.weight)
+        drop_copy(folder, tensors, name, target.projection)
     matrices = []
     while (weight := tensors.pop(f"blocks.{len(matrices)}.layers.0.weight", None)) is not None:
         matrices.append(weight.T)
@@ -97,6 +102,11 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
 def read_folder(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     """Return config.json and the tensors, without the prefix "model." and what is computed."""
     config, tensors = read_config(folder), _read_all(folder)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES and not name.endswith(MAPS):
+            raise ValueError(
+                f"{folder}: {name} has {tensor.dtype}: quantized heads are not known here"
+            )
     names = {name: name.removeprefix("model.") for name in tensors}
     kept = {new: tensors[old] for old, new in names.items() if not new.endswith(UNUSED)}
     return config, kept
@@ -207,7 +217,7 @@ def _read_eagle1(
     for name, weight in tensors.items():
         new = name.replace("transformer.", "layers.0.", 1).replace("fusion_fc.", "fc.", 1)
         renamed[new] = weight
-    drop_copy(folder, renamed, "lm_head.weight", target.backend.head.weight)
+    drop_copy(folder, renamed, "lm_head.weight", target.projection)
     drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
     head = Eagle1Head.for_target(target, **_fields(shape))
     # Published heads have a bias or none; those that are trained here have none.
@@ -235,7 +245,7 @@ def _read_eagle3(
     rows = renamed.get("lm_head.weight")
     ids, order = read_vocabulary(folder, renamed, target, None if rows is None else len(rows))
     if rows is None:  # a head without its own matrix reads the target's
-        weight = target.backend.head.weight.detach().cpu()
+        weight = target.projection.cpu()
         renamed["lm_head.weight"] = weight if ids is None else weight[ids]
     elif order is not None:
         renamed["lm_head.weight"] = rows[order]
@@ -290,8 +300,16 @@ def _depths(folder: Path, config: dict, target: CausalLM) -> tuple[Layer, ...] |
         raise ValueError(f"{folder}: {name}={ids!r}: must be a list of the target's layers")
     if ids[0] == 1 and "speculators_model_type" not in config:
         ids = [number + 1 for number in ids]
-    target.check_layers(ids)
+    check_layers(folder, ids, target)
     return tuple(ids)
+
+
+def check_layers(folder: Path, layers: Sequence[Layer], target: CausalLM) -> None:
+    """Raise ValueError if a head reads layers that the target does not give."""
+    try:
+        target.check_layers(layers)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
 
 
 def _fields(shape: TransformerConfig) -> dict:

@@ -14,6 +14,7 @@ from specdec_lite.checks import is_whole
 from specdec_lite.drafters.block_head import BlockHead, BlockParts
 from specdec_lite.drafters.published import (
     check_empty,
+    check_layers,
     check_sizes,
     drop_copy,
     layer_config,
@@ -74,7 +75,7 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
         for name in ("lm_head.weight", "markov_head.markov_w2.weight"):
             if name in tensors and len(tensors[name]) == len(order):
                 tensors[name] = tensors[name][order]
-    rows = target.backend.head.weight if ids is None else target.backend.head.weight[ids]
+    rows = target.projection if ids is None else target.projection[ids]
     drop_copy(folder, tensors, "lm_head.weight", rows)
     drop_copy(folder, tensors, "embed_tokens.weight", target.backend.embedding.weight)
     mask = _mask(folder, options.get("mask_token_id"), target)
@@ -90,7 +91,7 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
     if head.words is not None and ids is not None:
         ours["words.ids"] = ids
     load_state(folder, head, ours)
-    target.check_layers(head.layers)
+    check_layers(folder, head.layers, target)
     return head.to(target.device, target.dtype).requires_grad_(False)
 
 

@@ -155,7 +155,9 @@ class HuggingFaceBackend:
             )
         self.model = model
         self.config = config
-        self.vocab_size = model.get_output_embeddings().weight.shape[0]
+        self.vocab_size = (
+            config.vocab_size
+        )  # replaced by the width of the logits, once they are seen
         self.num_layers = config.num_hidden_layers
         self.hidden_size = config.hidden_size
         self.max_positions = context_length(config)
@@ -267,11 +269,6 @@ class HuggingFaceBackend:
                 f"cached={inputs.cached}: {name} verifies a tree path by path; cut the cache back"
                 " to the tree's root and feed the whole tree again"
             )
-        if self.num_layers in inputs.hidden_layers:
-            raise ValueError(
-                f'hidden_layers={list(inputs.hidden_layers)}: Hugging Face models give "final" in'
-                " place of the state after the last block"
-            )
         if self.model.training:
             raise ValueError(
                 f"{name} is in training mode, where dropout and gradient checkpointing change what"
@@ -280,7 +277,7 @@ class HuggingFaceBackend:
 
     def _mask(self, build: Callable[[int | None], Tensor], batch: int):
         """Return the additive mask [B, 1, n, m] of each type of layer."""
-        dtype = next(self.model.parameters()).dtype
+        dtype = self.model.dtype
 
         def masks_of(window: int | None) -> Tensor:
             return additive(build(window), dtype).expand(batch, 1, -1, -1)

@@ -72,7 +72,7 @@ class CausalLM:
         self.num_layers: int = self.backend.num_layers
         self.max_positions: int = self.backend.max_positions
         self.hidden_size: int = self.backend.hidden_size
-        weight = next(model.parameters())
+        weight = next(w for w in model.parameters() if w.is_floating_point())  # others are packed
         self.device = weight.device
         self.dtype = weight.dtype
 
@@ -206,6 +206,11 @@ class CausalLM:
                 f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 …"
                 f" {depth} (after that block), 'final'"
             )
+        if not self.native and self.num_layers in hidden_layers:
+            raise ValueError(
+                f'hidden_layers={list(hidden_layers)}: Hugging Face models give "final" in place of'
+                " the state after the last block"
+            )
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [..., d].
@@ -223,6 +228,19 @@ class CausalLM:
         """
         # Autograd rejects inference tensors, which every pass of `score` returns.
         return self.backend.logits(hidden.clone() if hidden.is_inference() else hidden)
+
+    @property
+    def projection(self) -> Tensor:
+        """Return the matrix [V, d] of the vocabulary projection.
+
+        A packed or adapted head has no such weight, so it is computed from what the head returns.
+        """
+        head = self.backend.head
+        if self.native or type(head) is nn.Linear:
+            return head.weight.detach()
+        with torch.no_grad():
+            units = torch.eye(self.hidden_size, dtype=self.dtype, device=self.device)
+            return (head(units) - head(torch.zeros_like(units[:1]))).T
 
     def _rows(self, tokens: Tensor | Sequence[int], batch: int) -> Tensor:
         """Return tokens as ids [B, n] on the model's device."""

@@ -108,8 +108,9 @@ class SelfTest:
         except (ImportError, MemoryError, torch.OutOfMemoryError):
             raise
         except PlainPassError as error:
-            dtype = self.backend.embedding.weight.dtype
-            return PARTS[0], f"cannot run a plain pass in {dtype} on this device ({error})"
+            return PARTS[
+                0
+            ], f"cannot run a plain pass in {self.model.dtype} on this device ({error})"
         except Exception as error:
             part = PARTS[len(pairs)]
             reason = first_line(error)
@@ -149,6 +150,7 @@ def in_pieces(backend: Any, prompt: Tensor, tree: TokenTree) -> Iterator[tuple[T
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise PlainPassError(first_line(error)) from None
+    backend.vocab_size = whole[0].shape[-1]
     cache = Cache(backend.storage(1, 0))
 
     def feed(tokens: Tensor, tree: TokenTree | None = None) -> Tensor:
@@ -200,7 +202,8 @@ def logits_scale(backend: Any) -> float:
     names = ("logit_scale", "logits_scaling")
     values = [getattr(backend.config, name, None) for name in names]
     numbers = [float(value) for value in values if isinstance(value, int | float) and value]
-    tokens = torch.arange(min(8, backend.vocab_size), device=backend.head.weight.device)[None]
+    device = next(backend.model.parameters()).device
+    tokens = torch.arange(min(8, backend.vocab_size), device=device)[None]
     scores = backend.score(Pass(tokens, Cache(backend.storage(1, 8)), hidden_layers=("final",)))
 
     def error(scale: float) -> float:

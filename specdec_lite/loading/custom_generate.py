@@ -115,7 +115,7 @@ class SpeculativeGenerate:
             self.drafter,
             max_new_tokens=limit - input_ids.shape[1],
             rule=self.rule,
-            stop_token_ids=stops,
+            stop_token_ids=[token for token in stops if token < self._target.vocab_size],
             seed=int(torch.randint(2**62, ())) if generation_config.do_sample else None,
             **sampling,
         )

@@ -7,6 +7,7 @@ import torch
 
 from specdec_lite.decoding import stream
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.options import stop_ids
 from specdec_lite.speculation import Drafter
 
 if TYPE_CHECKING:
@@ -57,11 +58,10 @@ def stream_text(
         if not stop:
             raise ValueError("stop_strings holds an empty string: every text would end immediately")
     ids: Any = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-    ends = target.end_of_text if stop_token_ids is None else stop_token_ids
-    ends = {ends} if isinstance(ends, int) else {*ends}
+    ends = stop_ids(stop_token_ids, target)
     # Pieces are decoded without special tokens, so such a string could never be seen in them.
     special = {stop: i for stop in stops if (i := _special_id(tokenizer, stop)) is not None}
-    ends |= {*special.values()}
+    ends |= {token for token in special.values() if token < target.vocab_size}
     stops = tuple(stop for stop in stops if stop not in special)
     steps = stream(target, ids, drafter, max_new_tokens, stop_token_ids=ends, **settings)
     row = ids["input_ids"] if hasattr(ids, "keys") else ids

@@ -61,7 +61,7 @@ def initialize_head(head: FeatureHead, target: CausalLM) -> FeatureHead:
         if isinstance(head.norm, Norm) and target.native:
             head.norm.weight.copy_(target.model.norm.weight)
         if head.head is not None:
-            head.head.weight.copy_(target.backend.head.weight[head.ids.to(target.device)])
+            head.head.weight.copy_(target.projection[head.ids.to(target.device)])
     return head
 
 

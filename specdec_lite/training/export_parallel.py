@@ -39,7 +39,7 @@ def export_medusa(
         "original_lm_head": True,
     }
     tensors = {f"blocks.{i}.layers.0.weight": matrix.T for i, matrix in enumerate(heads.up)}
-    tensors["lm_heads.0.weight"] = target.backend.head.weight.detach()
+    tensors["lm_heads.0.weight"] = target.projection
     return write_folder(folder, config, tensors, dtype)
 
 

@@ -109,7 +109,7 @@ def unrolled_loss(
 
     Shapes: tokens [B, n], counted [B, n].
     """
-    projection = target.backend.head.weight.detach()[head.ids].to(features["final"].dtype)
+    projection = target.projection[head.ids].to(features["final"].dtype)
     rows = head.rows(target).to(projection.dtype)
     embedded = target.embed(tokens).to(projection.dtype)
     total = tokens.new_zeros((), dtype=projection.dtype)

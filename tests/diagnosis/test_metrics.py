@@ -146,6 +146,9 @@ def test_timings_of_llama_tell_the_passes():
     reading = explain("curl prints " + json.dumps(timings))
     assert reading.tau == pytest.approx(200 / 135)
     assert reading.drafted_acceptance == pytest.approx(65 / 347)
+    rounds = {"draft_kind": "mtp", "draft_rounds": 30, "draft_n": 90, "draft_n_accepted": 81}
+    mlx = explain(json.dumps(rounds | {"predicted_n": 999}))
+    assert mlx.tau == pytest.approx(3.7) and mlx.engine == "mlx-vlm, timings"
     example = "n_drafted = 347\nn_predict = 200\nn_accept = 65"
     assert explain(example).tau == pytest.approx(reading.tau)
     limited = explain(example + "\nn_draft = 8")
@@ -217,7 +220,7 @@ def test_the_older_log_line_of_vllm():
     reading = explain(line)
     assert reading.gamma == 4 and reading.tau == pytest.approx(2.9)
     assert reading.drafted_acceptance == pytest.approx(0.65)
-    assert theory.expected_tokens(reading.alpha, 4) == pytest.approx(2.9)
+    assert reading.alpha == reading.drafted_acceptance and not reading.alpha_is_fitted
 
 
 def test_the_benchmark_and_the_example_of_vllm():

@@ -246,6 +246,9 @@ def test_a_random_head_in_the_published_shape_decodes_for_a_hugging_face_model(t
     out = generate(target, PROMPT, drafter, 24)
     assert torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
     assert {int(t) for step in out.steps for t in step.tree.tokens} <= set(range(0, 2 * v, 2))
+    edit(tmp_path, {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]})
+    with pytest.raises(ValueError, match=f"{tmp_path}: hidden_layers.*after the last block"):
+        EagleDrafter.from_pretrained(target, 3, tmp_path, 3)
 
 
 def test_exported_medusa_heads_are_read_back(tmp_path):
@@ -472,6 +475,11 @@ def test_a_head_without_a_matrix_of_its_own_reads_the_targets(tmp_path):
         ({"parallel_drafting": True, "mask_token_id": 48}, {}, "mask_token_id=48"),
         ({"pard_token": 7}, {"mask_hidden": torch.zeros(1, 1, 64)}, "mask has shape"),
         ({"use_aux_hidden_state": False}, {}, "use_aux_hidden_state=false"),
+        (
+            {},
+            {"fc.weight": torch.zeros(32, 96, dtype=torch.float8_e4m3fn)},
+            "fc.weight has torch.fl",
+        ),
         ({"eagle_config": {"use_aux_hidden_state": False}}, {}, "use_aux_hidden_state=false"),
     ],
 )

@@ -10,10 +10,12 @@ import torch
 import transformers
 from architectures import tiny
 from chosen import one_in
+from features_zoo import random_head
 from models_zoo import COMMON, FAMILIES, PROMPT, WINDOW, build, hugging_face, logits_of
 from transformers import AutoModelForCausalLM
 
-from specdec_lite import CausalLM
+from specdec_lite import CausalLM, generate
+from specdec_lite.drafters import EagleDrafter, ModelDrafter
 from specdec_lite.engine import hugging_face as module, self_test
 from specdec_lite.engine.cache import Pass
 from specdec_lite.loading.pairs import SHIPPED
@@ -161,6 +163,38 @@ def test_a_model_that_cannot_run_is_not_tested():
     assert model.backend.by_path and model.num_layers == 2
     short = CausalLM(build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, max_position_embeddings=8)))
     assert short.backend.by_path and short.score([1] * 8, short.new_cache()).logits.shape[1] == 8
+
+
+class Stored(torch.nn.Module):
+    """Returns what another module returns, and stores its weight in another form, or none."""
+
+    def __init__(self, module, weight):
+        super().__init__()
+        self.module = [module]  # a list hides it from torch
+        self.weight = weight if weight is None else torch.nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x):
+        return self.module[0](x)
+
+
+PACKED = torch.zeros(768, 1, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("weight", [None, PACKED])
+def test_a_head_is_read_by_what_it_returns(weight):
+    model, plain = build("Llama", {}).double(), hugging_face("Llama")
+    rows = model.lm_head.weight
+    model.lm_head = Stored(model.lm_head, weight)
+    target = CausalLM(model)
+    assert target.vocab_size == 48 and not target.backend.by_path
+    assert torch.equal(target.projection, rows)
+    drafter = EagleDrafter(target, random_head(target, ids=torch.arange(0, 48, 2)), 3)
+    for each in (drafter, ModelDrafter(plain, 3)):
+        assert len(generate(target, PROMPT, each, 12, 1.0, seed=1).tokens) == 12
+    with pytest.raises(ValueError, match="prompt_ids contains 700"):
+        generate(target, [700])
+    model.model.embed_tokens = Stored(model.model.embed_tokens, PACKED)
+    assert CausalLM(model).dtype == torch.float64 and not CausalLM(model).backend.by_path
 
 
 def test_an_out_of_memory_error_is_not_a_fault():

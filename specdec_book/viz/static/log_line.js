@@ -130,7 +130,8 @@ function conclude(found, stated) {
   const share = found.share ?? (tau !== null && gamma ? (tau - 1) / gamma : null);
   let [profile, alpha] = [[], null];
   if (rates.length) [profile, alpha] = conditional(rates);
-  if (isShorter || !rates.length) [profile, alpha] = [[], solvedAlpha(found, tau, gamma)];
+  if (isShorter || !rates.length)
+    [profile, alpha] = [[], found.testsAll ? share : solvedAlpha(found, tau, gamma)];
   if (share !== null && alpha !== null && alpha - share > 0.02 && !found.testsAll)
     notes.push(
       `accepted ÷ drafted (${twoDigits(share)}) is below α (${twoDigits(alpha)}), since drafts after a rejection are counted but never tested`,
@@ -154,7 +155,7 @@ function conclude(found, stated) {
     rates,
     profile,
     alpha,
-    alpha_is_fitted: alpha !== null && !profile.length,
+    alpha_is_fitted: alpha !== null && !profile.length && !found.testsAll,
     drafted_acceptance: share,
     missing,
     notes,

@@ -416,6 +416,8 @@ function ratesOf(histogram) {
   return histogram.slice(0, -1).map((count) => (rest -= count) / all);
 }
 
+const TIMINGS_NOTE = "passes = predicted_n − draft_n_accepted, which includes rounds without a draft";
+
 const JSON_READERS = {
   numDraftTokens: (s) =>
     counts("TensorRT-LLM, iteration statistics", {
@@ -426,12 +428,12 @@ const JSON_READERS = {
       notes: ["this is one iteration: sum the counts of many before you conclude anything"],
     }),
   draft_n_accepted: (s) =>
-    counts("llama.cpp, timings", {
-      drafts: difference(s.predicted_n, s.draft_n_accepted),
+    counts(s.draft_rounds == null ? "llama.cpp, timings" : "mlx-vlm, timings", {
+      drafts: s.draft_rounds ?? difference(s.predicted_n, s.draft_n_accepted),
       drafted: given(s.draft_n),
       accepted: s.draft_n_accepted,
       definition: REQUEST,
-      notes: ["passes = predicted_n − draft_n_accepted, which includes rounds without a draft"],
+      notes: s.draft_rounds == null ? [TIMINGS_NOTE] : [],
     }),
   total_draft_tokens: (s) =>
     counts("TensorRT-LLM, metrics of a request", {
