@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from urllib.parse import urljoin
 
@@ -14,7 +14,8 @@ from specdec_book.viz.source import source_note
 from specdec_book.viz.theme import PALETTE
 
 HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
-CODE = re.compile(r"(`+[^`]*`+)")
+PIECES = re.compile(r"\\.|(`+)(?!`).*?(?<!`)\1(?!`)|`+|[^\\`]+", re.DOTALL)
+"""Escaped characters, code (between equal runs of backticks), backticks without an end, and words."""
 TAG = re.compile(r"<(?=[a-zA-Z/!?])(?!br>)")
 RELATIVE = re.compile(r"(?<=\]\()(?!\w+:|#)[^)]+")
 NOTEBOOKS = "specdec-lite/specdec-lite/blob/main/notebooks/"
@@ -73,16 +74,17 @@ def in_colab(path: str) -> str:
 
 def without_tags(text: str) -> str:
     """Return Markdown in which no < starts HTML; code and line breaks stay as they are."""
-    parts = CODE.split(text)
-    parts[::2] = [TAG.sub("&lt;", part) for part in parts[::2]]
-    return "".join(parts)
+    return outside_code(lambda words: TAG.sub("&lt;", words), text)
 
 
 def spaced_words(text: str) -> str:
     """Return Markdown with a space before each % outside code."""
-    parts = CODE.split(text)
-    parts[::2] = map(spaced_percent, parts[::2])
-    return "".join(parts)
+    return outside_code(spaced_percent, text)
+
+
+def outside_code(change: Callable[[str], str], text: str) -> str:
+    """Return Markdown whose words are changed; code and escaped characters stay as they are."""
+    return PIECES.sub(lambda part: part[0] if part[0][0] in "\\`" else change(part[0]), text)
 
 
 def exit_depth_text(

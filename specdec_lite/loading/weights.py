@@ -105,10 +105,11 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(f"{label}: must be a folder that holds {FILE}, or such a file")
-    metadata, weights = read(file, label)
+    # A small file can hold very many zeros: what it states is compared before a tensor is read.
+    metadata, shapes = read_shapes(file, label)
     if not {"config", "target"} <= set(metadata):
         raise ValueError(
-            f"{label}: holds {sorted(weights)} without the metadata config and target: not the file"
+            f"{label}: holds {sorted(shapes)} without the metadata config and target: not the file"
             " of a trained drafter"
         )
     if metadata["target"] != fingerprint(target):
@@ -122,7 +123,8 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
         outline = build_module(build, config, label)
     duplicates = tied_weights(outline)
     expected = {n: weight for n, weight in outline.state_dict().items() if n not in duplicates}
-    check_weights(weights, expected, label)
+    check_shapes(shapes, {name: (*w.shape,) for name, w in expected.items()}, label)
+    _, weights = read(file, label)
     module = build_module(build, config, label)
     state = {name: cast(weight, target.dtype) for name, weight in weights.items()}
     state |= {name: state[first] for name, first in duplicates.items()}
@@ -141,20 +143,35 @@ def blocks_of(metadata: dict[str, str], label: str) -> list[str]:
     return _entry(metadata, BLOCKS, list, label) if BLOCKS in metadata else []
 
 
-def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return the metadata and the tensors of a file, quantized ones in their blocks."""
+def read_shapes(file: Path, label: str) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
+    """Return the metadata and the shapes of a file's tensors, dequantized; read no tensor."""
     try:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
-            tensors = {name: content.get_tensor(name) for name in content.keys()}
+            shapes = {name: (*content.get_slice(name).get_shape(),) for name in content.keys()}
     except SafetensorError as error:
         raise ValueError(f"{label}: not a safetensors file ({error})") from None
     deflated = _entry(metadata, DEFLATED, dict, label) if DEFLATED in metadata else {}
-    for key, names in ((DEFLATED, deflated), (BLOCKS, blocks_of(metadata, label))):
-        if unknown := [name for name in names if str(name) not in tensors]:
+    blocks = blocks_of(metadata, label)
+    for key, names in ((DEFLATED, deflated), (BLOCKS, blocks)):
+        if unknown := [name for name in names if str(name) not in shapes]:
             raise ValueError(
                 f"{label}: its metadata {key} names {unknown[0]!r}, which is not there"
             )
+    try:
+        shapes |= {name: (*map(int, shape),) for name, (_, shape, _) in deflated.items()}
+        shapes |= {n: (*shapes[n][:-1], shapes[n][-1] // (2 + GROUP) * GROUP) for n in blocks}
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{label}: its metadata {DEFLATED} does not fit ({error})") from None
+    return metadata, shapes
+
+
+def read_stored(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata and the tensors of a file, quantized ones in their blocks."""
+    metadata, _ = read_shapes(file, label)
+    deflated = json.loads(metadata.get(DEFLATED, "{}"))
+    with safe_open(file, "pt") as content:
+        tensors = {name: content.get_tensor(name) for name in content.keys()}
     try:
         return metadata, tensors | {
             name: inflate(tensors[name], *deflated[name]) for name in deflated
@@ -255,19 +272,18 @@ def tied_weights(module: nn.Module) -> dict[str, str]:
     return {name: original for name, original in names.items() if name != original}
 
 
-def check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], label: str) -> None:
+def check_shapes(shapes: dict[str, tuple], expected: dict[str, tuple], label: str) -> None:
     """Check the names and shapes of stored weights."""
-    missing = sorted(set(expected) - set(weights))
-    unexpected = sorted(set(weights) - set(expected))
+    missing = sorted(set(expected) - set(shapes))
+    unexpected = sorted(set(shapes) - set(expected))
     if missing or unexpected:
         raise ValueError(
             f"{label}: other weights than this drafter's: missing {missing}, unexpected {unexpected}"
         )
-    for name, weight in weights.items():
-        if weight.shape != expected[name].shape:
+    for name, shape in shapes.items():
+        if shape != expected[name]:
             raise ValueError(
-                f"{label}: {name} has shape {tuple(weight.shape)}, this drafter's has"
-                f" {tuple(expected[name].shape)}"
+                f"{label}: {name} has shape {shape}, this drafter's has {expected[name]}"
             )
 
 

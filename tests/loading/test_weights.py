@@ -16,6 +16,7 @@ from torch import nn
 from specdec_lite.drafters.heads import BLOCKWISE, Heads
 from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading import weights
 from specdec_lite.loading.weights import (
     FILE,
     SHIPPED,
@@ -235,7 +236,7 @@ def test_malformed_metadata_names_file_and_key(key, text, tmp_path):
     with safe_open(path, "pt") as content:
         metadata = content.metadata()
     write(path, load_file(path), metadata | {key: text})
-    with pytest.raises(ValueError, match=f"path=.*metadata {key}"):
+    with pytest.raises(ValueError, match=f"path=.*(metadata {key}|has shape)"):
         load(path, target, Deep)
 
 
@@ -251,8 +252,16 @@ def test_sizes_that_do_not_fit_the_weights_take_no_memory(size, entry, tmp_path)
     assert len(str(error.value)) < 1200
 
 
-def test_another_target_is_rejected_with_both_fingerprints(tmp_path):
+@pytest.fixture
+def sealed(tmp_path, monkeypatch):
+    """A small file may hold very many zeros: none of its tensors may be read before it is refused."""
     target, _, path = save_deep(tmp_path)
+    monkeypatch.setattr(weights, "inflate", None)
+    return target, path
+
+
+def test_another_target_is_rejected_with_both_fingerprints(sealed):
+    target, path = sealed
     other = native(seed=1)
     message = (
         f"another target .fingerprint {fingerprint(target)}, this target's is {fingerprint(other)}"
@@ -261,8 +270,8 @@ def test_another_target_is_rejected_with_both_fingerprints(tmp_path):
         load(path, other, Deep)
 
 
-def test_another_config_or_other_weights_are_rejected(tmp_path):
-    target, module, path = save_deep(tmp_path)
+def test_another_config_or_other_weights_are_rejected(sealed):
+    target, path = sealed
     with pytest.raises(ValueError, match=r"config \{'size': 8\}"):
         load(path, target, Heads)
     with pytest.raises(

@@ -1,9 +1,11 @@
 """Sketches and tables show the numbers that they were given."""
 
 import re
+from itertools import product
 
 import pytest
 from IPython.display import HTML
+from markdown_it import MarkdownIt
 
 from specdec_book.viz import Sketch, sketches, table
 from specdec_book.viz.sketch import WIDTH
@@ -148,6 +150,11 @@ def test_texts_from_outside_are_no_markup_in_a_table():
     assert "<img" not in shown and shown.count("&lt;img") == 5
     assert shown.splitlines()[-3].endswith(r"| x \| y<br>`a<b \| c` |")
     assert "| <b>1</b> |" in table("a", [(HTML("<b>1</b>"),)]).data
+    # Whatever backticks and backslashes are around a tag, Markdown shows it as text.
+    cells = ["".join(parts) for parts in product(["`", "``", "\\", "<b>", "x"], repeat=5)]
+    parsed = MarkdownIt().enable("table").parse(table("a", [(cell,) for cell in cells]).data)
+    kinds = {part.type for block in parsed for part in block.children or ()}
+    assert "code_inline" in kinds and "html_inline" not in kinds
 
 
 def test_a_source_is_a_closed_note_in_the_caption():
