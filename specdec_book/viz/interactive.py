@@ -4,13 +4,19 @@ An interactive is one ES module (`static/<module>.js`, after the shared `static/
 class carries the module to JupyterLab, to Colab and to a static page.
 """
 
+import json
 from pathlib import Path
 from typing import ClassVar
 
 import anywidget
 import traitlets
 
+import specdec_lite
+
 STATIC = Path(__file__).parent / "static"
+LIBRARY = Path(specdec_lite.__path__[0])
+TABLES = {"log_line": "diagnosis/formats.json"}
+"""Module → the library's table that it reads, as the constant TABLE."""
 MIME = "application/vnd.specdec-lite.interactive+json"
 
 
@@ -20,9 +26,11 @@ def modules() -> list[str]:
 
 
 def source(module: str) -> str:
-    """Return the ES module of an interactive, without imports: `kit.js`, its parts, its own text."""
+    """Return the ES module of an interactive, without imports: its table, `kit.js`, parts, own text."""
     files = [STATIC / "kit.js", *parts(module), STATIC / f"{module}.js"]
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+    table = json.loads((LIBRARY / TABLES[module]).read_text("utf-8")) if module in TABLES else None
+    texts = [f"const TABLE = {json.dumps(table, ensure_ascii=False)};"] * (module in TABLES)
+    return "\n".join([*texts, *(file.read_text(encoding="utf-8") for file in files)])
 
 
 def parts(module: str) -> list[Path]:

@@ -4,9 +4,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-POOLED = "pooled: all accepted tokens ÷ all rounds, plus the bonus token"
-REQUEST = "of one request, with the bonus token; a mean over requests differs from a pooled length"
-
 
 @dataclass(slots=True)
 class Counts:
@@ -23,6 +20,7 @@ class Counts:
         rates: share of all drafts in which position i was accepted, [γ].
         whole: tokens per target pass if every drafted token had been verified.
         verified: verified tokens per round, the root not counted, if fewer than γ.
+        steps: all decoding steps, those that drafted nothing included.
         definition: which of the lengths that are called acceptance length tau is.
         tests_all: whether drafts after a rejection are tested too.
         notes: what a reader of these numbers may get wrong.
@@ -38,7 +36,8 @@ class Counts:
     rates: tuple[float, ...] = ()
     whole: float | None = None
     verified: float | None = None
-    definition: str = POOLED
+    steps: float | None = None
+    definition: str = ""
     tests_all: bool = False
     notes: list[str] = field(default_factory=list)
 

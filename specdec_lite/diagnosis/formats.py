@@ -1,41 +1,109 @@
-"""The formats in which vLLM, SGLang, llama.cpp and TensorRT-LLM report speculative decoding.
+"""Read what engines report about speculative decoding, by the rows of `formats.json`.
 
-Each reader takes a text and returns its `Counts`, or None if the text has another format.
-`metrics.explain` concludes from the counts.
+Each row names an engine's text or JSON object and where its numbers are; the page's reader uses the
+same rows. A text gives its `Counts`, from which `metrics.explain` concludes.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
 
-from specdec_lite.diagnosis.counts import REQUEST, Counts
-from specdec_lite.diagnosis.json_formats import json_text
+from specdec_lite.diagnosis.counts import Counts, number
 
-NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
-ROW = r"[\[(]?((?:\d+(?:\.\d+)?[,\s]*)+)"
-Reader = Callable[[str], Counts | None]
-
-
-def last_number(pattern: str, text: str) -> float | None:
-    """Return the last number that a pattern matches, since the end of a log is the newest."""
-    values = re.findall(pattern, text, re.IGNORECASE)
-    return float(values[-1]) if values else None
-
-
-def last_row(pattern: str, text: str) -> tuple[float, ...]:
-    """Return the numbers of the last row that a pattern matches; empty without a match."""
-    values = re.findall(pattern, text, re.IGNORECASE)
-    return tuple(map(float, re.findall(r"\d+(?:\.\d+)?", values[-1]))) if values else ()
+TABLE = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+POOLED, REQUEST = TABLE["definitions"].values()
+MOST_OBJECTS = 10_000
+"""The most JSON objects of a text that are read, and the most braces that begin none."""
+FIELDS = {"drafts", "drafted", "accepted", "tau", "share", "gamma", "rates", "whole", "steps"}
+"""Names of a row that are fields of `Counts`; the others are only used to derive them."""
 
 
-def newest(pattern: str, text: str) -> str:
-    """Return the text from a pattern's last match on, which excludes older lines; "" without one."""
-    begins = [match.start() for match in re.finditer(pattern, text, re.IGNORECASE)]
-    return text[begins[-1] :] if begins else ""
+def matches(pattern: str, text: str) -> list[re.Match]:
+    """Return all matches of a row's pattern, in which N is a number and ROW a row of numbers."""
+    pattern = re.sub(r"\bROW\b", lambda _: TABLE["row"], pattern)
+    pattern = re.sub(r"(?<![#A-Z\\])N(?![A-Z])", lambda _: TABLE["number"], pattern)
+    return list(re.finditer(pattern, text, re.IGNORECASE))
+
+
+def last_number(patterns: str | list[str], text: str) -> float | None:
+    """Return the last number that the first matching pattern finds: a log's end is the newest."""
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if found := matches(pattern, text):
+            return float(found[-1][1])
+    return None
+
+
+def read_text(row: dict, text: str) -> Counts | None:
+    """Return the counts that a row finds in a text; None if the text has another format."""
+    if not all(matches(pattern, text) for pattern in row.get("needs", ())):
+        return None
+    if "begin" in row:
+        begins = matches(row["begin"], text)
+        text = text[begins[-1].start() :] if begins else ""
+    values: dict = {name: last_number(p, text) for name, p in row.get("fields", {}).items()}
+    if "each" in row:
+        values = newest_of_each(row, text)
+    if "counters" in row:
+        values = counters(row, text)
+    if "rates" in row:
+        found = matches(row["rates"], text)
+        values["rates"] = tuple(
+            map(float, re.findall(r"\d+(?:\.\d+)?", found[-1][1] if found else ""))
+        )
+    if "positions" in row:
+        values["rates"] = in_order(
+            {int(m[1]): float(m[2]) for m in matches(row["positions"], text)}
+        )
+    if not any(value not in (None, ()) for value in values.values()) and "needs" not in row:
+        return None if "begin" not in row or not text else completed(row, values)
+    if any(values.get(name) in (None, ()) for name in row.get("required", ())):
+        return None
+    counts = completed(row, values)
+    if counts.tau is None and "without_tau" in row:
+        other = next(each for each in TABLE["texts"] if each["engine"] == row["without_tau"])
+        return read_text(other, text) or counts
+    return counts
+
+
+def newest_of_each(row: dict, text: str) -> dict:
+    """Return the fields summed over the newest complete line of each name."""
+    newest: dict[str, dict] = {}
+    for match in matches(row["each"], text):
+        values = {name: last_number(p, match[2]) for name, p in row["fields"].items()}
+        if None not in values.values():
+            newest[match[1]] = values
+    sums: dict = {
+        name: sum(line[name] for line in newest.values()) for name in row["fields"] if newest
+    }
+    if len(newest) > 1:
+        sums["note"] = f"the rounds of several drafters are counted together: {', '.join(newest)}"
+    return sums
+
+
+def counters(row: dict, text: str) -> dict:
+    """Return the values of a metrics page, summed over labels, or the last of each gauge."""
+    totals: dict[str, float] = {}
+    by_position: dict[int, float] = {}
+    for name, labels, value in metric_lines(text, row["counters"]):
+        totals[name] = value + (0.0 if row.get("last") else totals.get(name, 0.0))
+        position = re.search(r'position="(\d{1,4})"', labels)
+        if name == row.get("by_position") and position:
+            by_position[int(position[1])] = by_position.get(int(position[1]), 0.0) + value
+    values: dict = {field: totals.get(name) for field, name in row["names"].items()}
+    for field, (prefix, wanted) in row.get("also", {}).items():
+        found = [value for name, _, value in metric_lines(text, prefix) if name == wanted]
+        values[field] = sum(found) if found else None
+    if values.get("drafts"):
+        values["rates"] = tuple(count / values["drafts"] for count in in_order(by_position))
+    return values
 
 
 def metric_lines(text: str, prefix: str) -> Iterator[tuple[str, str, float]]:
     """Yield (name, labels, value) of the lines of a metrics page, one prefix per line."""
-    line_form = re.compile(rf"(\w+)(?:\{{([^}}]*)\}})?[ :=]+{NUMBER}\s*$")
+    line_form = re.compile(rf"(\w+)(?:\{{([^}}]*)\}})?[ :=]+{TABLE['number']}\s*$")
     for line in text.splitlines():
         begin = line.find(prefix)
         match = line_form.match(line, begin + len(prefix)) if begin >= 0 else None
@@ -43,220 +111,57 @@ def metric_lines(text: str, prefix: str) -> Iterator[tuple[str, str, float]]:
             yield match[1].removesuffix("_total"), match[2] or "", float(match[3])
 
 
-def fraction(percent: float | None) -> float | None:
-    """Return a percentage as a fraction."""
-    return None if percent is None else percent / 100
-
-
-# vLLM ----------------------------------------------------------------------------------------------
-
-
-def vllm_log(text: str) -> Counts | None:
-    """Read "SpecDecoding metrics: Mean acceptance length: 2.87, … Per-position acceptance rate: …"."""
-    text = newest("specdecoding metrics", text)
-    if not text:
-        return None
-    return Counts(
-        "vLLM, log line",
-        drafted=last_number(rf"drafted: {NUMBER} tokens", text),
-        accepted=last_number(rf"accepted: {NUMBER} tokens", text),
-        tau=last_number(rf"mean acceptance length: {NUMBER}", text),
-        share=fraction(last_number(rf"draft acceptance rate: {NUMBER}%", text)),
-        rates=last_row(rf"per-position acceptance rate: {ROW}", text),
-        notes=["the line covers all requests since the previous line"],
-    )
-
-
-def vllm_v0_log(text: str) -> Counts | None:
-    """Read "Speculative metrics: Draft acceptance rate: 0.65, … Number of emitted tokens: 360"."""
-    text = newest("speculative metrics", text)
-    if not text:
-        return None
-    gamma = last_number(rf"number of speculative tokens: {NUMBER}", text)
-    drafted = last_number(rf"number of draft tokens: {NUMBER}", text)
-    emitted = last_number(rf"number of emitted tokens: {NUMBER}", text)
-    drafts = drafted / gamma if drafted and gamma else None
-    return Counts(
-        "vLLM before version 1, log line",
-        drafts=drafts,
-        drafted=drafted,
-        accepted=last_number(rf"number of accepted tokens: {NUMBER}", text),
-        tau=emitted / drafts if emitted and drafts else None,
-        share=last_number(rf"draft acceptance rate: {NUMBER}", text),
-        gamma=gamma,
-        tests_all=True,
-        notes=[
-            "the counts run since the server's start",
-            "this version tests drafts after a rejection too: its acceptance rate estimates α",
-        ],
-    )
-
-
-def vllm_counters(text: str) -> Counts | None:
-    """Read vllm:spec_decode_num_drafts_total{…} 100 and its kin from a /metrics page."""
-    if "spec_decode_num" not in text:
-        return None
-
-    totals: dict[str, float] = {}
-    accepted: dict[int, float] = {}
-    for name, labels, value in metric_lines(text, "spec_decode_"):
-        totals[name] = totals.get(name, 0.0) + value
-        position = re.search(r'position="(\d{1,4})"', labels)
-        if name == "num_accepted_tokens_per_pos" and position:
-            accepted[int(position[1])] = accepted.get(int(position[1]), 0.0) + value
-    drafts = totals.get("num_drafts")
-    is_complete = sorted(accepted) == list(range(len(accepted)))
-    return Counts(
-        "vLLM, counters",
-        drafts=drafts,
-        drafted=totals.get("num_draft_tokens"),
-        accepted=totals.get("num_accepted_tokens"),
-        rates=tuple(accepted[i] / drafts for i in sorted(accepted))
-        if drafts and is_complete
-        else (),
-        notes=["counters run since the server's start: subtract two readings"],
-    )
-
-
-def vllm_example(text: str) -> Counts | None:
-    """Read "num_drafts: 74097 … acceptance at token 0: 0.96", vLLM's offline example."""
-    drafts = last_number(rf"\bnum_drafts: {NUMBER}", text)
-    if drafts is None or "num_accepted_tokens" not in text:
-        return None
-    return Counts(
-        "vLLM, offline example",
-        drafts=drafts,
-        drafted=last_number(rf"num_draft_tokens: {NUMBER}", text),
-        accepted=last_number(rf"num_accepted_tokens: {NUMBER}", text),
-        tau=last_number(rf"mean acceptance length: {NUMBER}", text),
-        rates=positions(rf"acceptance at token (\d+): {NUMBER}", text),
-    )
-
-
-def vllm_bench(text: str) -> Counts | None:
-    """Read the block "Speculative Decoding" of `vllm bench serve`."""
-    if not re.search(r"acceptance rate \(%\):", text, re.IGNORECASE):
-        return None
-    percents = positions(rf"position (\d+):\s+{NUMBER}", text)
-    return Counts(
-        "vLLM, bench serve",
-        drafts=last_number(rf"\bdrafts:\s+{NUMBER}", text),
-        drafted=last_number(rf"\bdraft tokens:\s+{NUMBER}", text),
-        accepted=last_number(rf"\baccepted tokens:\s+{NUMBER}", text),
-        tau=last_number(rf"acceptance length:\s+{NUMBER}", text),
-        share=fraction(last_number(rf"acceptance rate \(%\):\s+{NUMBER}", text)),
-        rates=tuple(percent / 100 for percent in percents),
-    )
-
-
-def positions(pattern: str, text: str) -> tuple[float, ...]:
-    """Return the values of positions 0, 1, … that a pattern matches as (position, value).
-
-    Empty if a position is missing.
-    """
-    values = {
-        int(position): float(value) for position, value in re.findall(pattern, text, re.IGNORECASE)
-    }
+def in_order(values: dict[int, float]) -> tuple[float, ...]:
+    """Return the values of positions 0, 1, …; empty if a position is missing."""
     complete = sorted(values) == list(range(len(values)))
     return tuple(values[i] for i in range(len(values))) if complete else ()
 
 
-# llama.cpp -----------------------------------------------------------------------------------------
-
-
-def llama_server(text: str) -> Counts | None:
-    """Read "draft acceptance = 0.64 (167 accepted / 259 generated), mean acceptance length = 2.92".
-
-    The counts of a request are those of its own line. The "statistics" lines are cumulative: they
-    are used only if the request's line lacks a length, and they are then used alone.
-    """
-    line = (
-        rf"draft acceptance(?: rate)?\s*=\s*(?:{NUMBER}|-?nan(?:\(ind\))?)\s*"
-        r"\(\s*(\d+) accepted /\s*(\d+) generated.*"
-    )
-    requests = list(re.finditer(line, text))
-    if not requests:
-        return None
-    request = requests[-1]
-    after = text[request.start() :]
+def completed(row: dict, values: dict) -> Counts:
+    """Return a row's counts, with what follows from its other numbers."""
+    for name, sign, first, second in row.get("derived", ()):
+        if values.get(name) is None:
+            values[name] = combined(sign, values.get(first), values.get(second))
+    for name in row.get("percent", ()):
+        value = values.get(name)
+        values[name] = tuple(v / 100 for v in value) if name == "rates" else value and value / 100
     counts = Counts(
-        "llama.cpp, server",
-        accepted=float(request[2]),
-        drafted=float(request[3]),
-        tau=last_number(rf"mean (?:acceptance length|len)\s*=\s*{NUMBER}", request[0]),
-        rates=last_row(rf"acc(?:eptance rate)? per pos(?:ition)?\s*=\s*{ROW}", after),
-        definition=REQUEST,
+        row["engine"],
+        **{name: values[name] for name in FIELDS & values.keys()},
+        definition=TABLE["definitions"][row.get("definition", "pooled")],
+        tests_all=row.get("tests_all", False),
+        notes=[*row.get("notes", ()), *([values["note"]] if "note" in values else [])],
     )
-    statistics = llama_statistics(text)
-    if counts.tau is None and statistics is not None:
-        return statistics
+    if "rounding" in row:
+        solve_sglang(counts, row["rounding"], values.get("rate"), values.get("cap"))
     return counts
 
 
-def llama_statistics(text: str) -> Counts | None:
-    """Read the server's lines "statistics draft: … #gen drafts = 87, … #acc tokens = 167".
-
-    Each implementation that drafts has a line of its own; the newest line of each counts.
-    """
-    newest: dict[str, list[float]] = {}
-    for name, line in re.findall(r"statistics\s+([\w-]+):(.*)", text):
-        fields = (last_number(rf"#{key}\s*=\s*{NUMBER}", line) for key in STATISTICS)
-        values = [value for value in fields if value is not None]
-        if len(values) == len(STATISTICS):
-            newest[name] = values
-    if not newest:
+def combined(sign: str, first, second) -> float | None:
+    """Return a sum, difference or quotient; None if a part is no number or the divisor is 0."""
+    if not number(first) or not number(second) or (sign == "/" and not second):
         return None
-    drafts, drafted, accepted = map(sum, zip(*newest.values()))
-    notes = ["the statistics run since the server's start, over all requests"]
-    if len(newest) > 1:
-        notes.append(f"the rounds of several drafters are counted together: {', '.join(newest)}")
-    return Counts(
-        "llama.cpp, server statistics",
-        drafts=drafts,
-        drafted=drafted,
-        accepted=accepted,
-        notes=notes,
-    )
-
-
-STATISTICS = ("gen drafts", "gen tokens", "acc tokens")
-
-
-def llama_example(text: str) -> Counts | None:
-    """Read "n_drafted = 160, n_accept = 96, n_predict = 128", the summary of its examples."""
-    accepted = last_number(r"n_accept\s*=\s*(\d+)", text)
-    drafted = last_number(r"n_drafted\s*=\s*(\d+)", text)
-    if accepted is None or drafted is None:
-        return None
-    predicted = last_number(r"n_predict\s*=\s*(\d+)", text)
-    return Counts(
-        "llama.cpp, example",
-        drafted=drafted,
-        accepted=accepted,
-        drafts=None if predicted is None else predicted - accepted,
-        gamma=last_number(r"\bn_draft\s*=\s*(\d+)", text),
-        notes=[
-            "every target pass emits one token that was not drafted: passes = n_predict − n_accept"
-        ],
-        definition=REQUEST,
-    )
+    return {"+": first + second, "-": first - second}[sign] if sign != "/" else first / second
 
 
 # SGLang --------------------------------------------------------------------------------------------
 
 
-def sglang_log(text: str) -> Counts | None:
-    """Read "accept len: 2.54, accept rate: 0.51, …", also with DSpark's cap and block lengths."""
-    text = newest("(?<!block )accept len", text)
-    length = re.match(rf"accept len(?:gth)?:\s+{NUMBER}", text, re.IGNORECASE)
-    if length is None:
-        return None
-    rate = last_number(rf"accept rate:\s+{NUMBER}", text)
-    cap = last_number(rf"\bcap len:\s+{NUMBER}", text)
-    whole = last_number(rf"block accept len:\s+{NUMBER}", text)
-    is_new = cap is not None or whole is not None  # DSpark came after the rate changed
-    counts = sglang("SGLang, log line", float(length[1]), rate, 5e-3, is_new)
-    counts.whole = whole
+def solve_sglang(counts: Counts, rounding: float, rate: float | None, cap: float | None) -> None:
+    """Add γ, as it follows from a length and a rate, which are printed with a rounding error.
+
+    The rate has had two meanings: accepted ÷ drafted, and (accepted + 1) ÷ (drafted + 1) in releases
+    before pull request 23530 (April 2026). In most cases γ is a whole number under only one of them.
+    """
+    tau, is_new = counts.tau or 0.0, cap is not None or counts.whole is not None
+    if rate is not None and rate > 1:
+        counts.share = rate  # which is refused
+    elif rate and 1 < tau < 1e6:  # DSpark, with a cap or a whole block, came after the rate changed
+        counts.gamma = sglang_gamma(counts.notes, tau, rate, rounding, is_new)
+    if counts.gamma is None:
+        counts.notes.append(
+            "γ is --speculative-num-draft-tokens less one, since that number counts the root"
+        )
     if cap is not None:
         counts.verified = max(0.0, cap - 1)
         counts.notes.append(
@@ -267,54 +172,6 @@ def sglang_log(text: str) -> Counts | None:
             f"block accept len {counts.whole:g} is the length if the whole block had been verified;"
             " with γ, α is solved from it"
         )
-    return counts
-
-
-def sglang_bench(text: str) -> Counts | None:
-    """Read "#questions: 80, Throughput: 378.57 token/s, Acceptance length: 5.39" or acc_length=2.42."""
-    tau = last_number(rf"token/s, acceptance length:\s+{NUMBER}", text)
-    if tau is None:
-        tau = last_number(rf"\b(?:avg_spec_accept_length|acc_length)[\"']?\s*[=:]\s*{NUMBER}", text)
-    return None if tau is None else sglang("SGLang, benchmark", tau, None, rounding=5e-3)
-
-
-def sglang_finish(text: str) -> Counts | None:
-    """Read the log line "Finish: obj=…, 'spec_accept_length': 2.31", which is no JSON."""
-    tau = last_number(rf"spec_accept_length['\"]\s*:\s*{NUMBER}", text)
-    if tau is None:
-        return None
-    rate = last_number(rf"spec_accept_rate['\"]\s*:\s*{NUMBER}", text)
-    counts = sglang("SGLang, log line of a request", tau, rate, rounding=5e-4)
-    counts.definition = REQUEST
-    return counts
-
-
-def sglang_metrics(text: str) -> Counts | None:
-    """Read sglang:spec_accept_length{…} 2.5 and sglang:spec_accept_rate from a /metrics page."""
-    gauges = {name: value for name, _, value in metric_lines(text, "sglang:spec_accept_")}
-    if "length" not in gauges:
-        return None
-    return sglang("SGLang, metrics page", gauges["length"], gauges.get("rate"), rounding=5e-4)
-
-
-def sglang(
-    engine: str, tau: float, rate: float | None, rounding: float, is_new: bool = False
-) -> Counts:
-    """Return the counts of a length and a rate, which are printed with a rounding error.
-
-    The rate has had two meanings: accepted ÷ drafted, and (accepted + 1) ÷ (drafted + 1) in releases
-    before pull request 23530 (April 2026). In most cases γ is a whole number under only one of them.
-    """
-    counts = Counts(engine, tau=tau)
-    if rate is not None and rate > 1:
-        counts.share = rate  # which is refused
-    elif rate and 1 < tau < 1e6:
-        counts.gamma = sglang_gamma(counts.notes, tau, rate, rounding, is_new)
-    if counts.gamma is None:
-        counts.notes.append(
-            "γ is --speculative-num-draft-tokens less one, since that number counts the root"
-        )
-    return counts
 
 
 def sglang_gamma(
@@ -343,45 +200,122 @@ def sglang_gamma(
     return None
 
 
-# TensorRT-LLM --------------------------------------------------------------------------------------
+# JSON ----------------------------------------------------------------------------------------------
 
 
-def tensorrt_bench(text: str) -> Counts | None:
-    """Read "[AR] AVERAGE: 2.41" of trtllm-bench."""
-    tau = last_number(rf"\[AR\]\s+AVERAGE\s*:?\s+{NUMBER}", text)
-    if tau is None:
-        return None
+def read_objects(text: str) -> Counts | None:
+    """Read the JSON of any engine: statistics, timings or metrics of one request or of several."""
+    contents = list(json_contents(text))
+    for row in TABLE["objects"]:
+        found = [each for content in contents for each in objects_with(content, row["key"])]
+        if found:
+            return pooled([read_object(row, each) for each in found])
+    return None
+
+
+def read_object(row: dict, content: dict) -> Counts:
+    """Return the counts that a row finds in an object: the first of a field's keys that is there."""
+    known = lambda keys: next((content[k] for k in keys if content.get(k) is not None), None)
+    values: dict = {name: known(keys) for name, keys in row["fields"].items()}
+    if "histogram" in row:
+        histogram = known(row["histogram"])
+        values["rates"] = () if histogram is None else rates_of(histogram)
+    return completed(row, values)
+
+
+def json_contents(text: str) -> Iterator:
+    """Yield the JSON objects of a text, in order; what is between them is ignored."""
+    decoder, begin = json.JSONDecoder(), text.find("{")
+    for _ in range(MOST_OBJECTS):
+        if begin < 0:
+            return
+        try:
+            content, begin = decoder.raw_decode(text, begin)
+            yield content
+        except json.JSONDecodeError:
+            begin += 1
+        except RecursionError:
+            return
+        begin = text.find("{", begin)
+
+
+def objects_with(content, key: str) -> Iterator[dict]:
+    """Yield the objects, at any depth, that have a key whose value is not null."""
+    waiting = deque([content])
+    while waiting:
+        value = waiting.popleft()
+        if isinstance(value, dict) and value.get(key) is not None:
+            yield value
+        elif isinstance(value, (dict, list)):
+            parts = value.values() if isinstance(value, dict) else value
+            waiting += (each for each in parts if isinstance(each, (dict, list)))
+
+
+def pooled(requests: list[Counts]) -> Counts:
+    """Return the counts of several requests or iterations, summed; those of one as they are."""
+    first = requests[0]
+    if len(requests) == 1:
+        return first
+    pairs = [(tau, each.drafts) for each in requests if number(tau := request_length(each))]
+    drafts = sum(rounds for _, rounds in pairs if number(rounds))
+    if len(pairs) < len(requests) or not all(number(r) for _, r in pairs) or not drafts:
+        first.notes.append(f"the text has {len(requests)} objects: only the first is read")
+        return first
+    tau = sum(length * rounds for length, rounds in pairs) / drafts
+    mean = sum(length for length, _ in pairs) / len(pairs)
+    width = max(len(each.rates) for each in requests)
+    padded = [(*each.rates, *[0.0] * (width - len(each.rates))) for each in requests]
+    rates = (sum(r * n for r, (_, n) in zip(column, pairs)) / drafts for column in zip(*padded))
+    notes = [
+        f"{len(requests)} objects are pooled: {tau:.2f}; the mean of their lengths is {mean:.2f}"
+    ]
     return Counts(
-        "TensorRT-LLM, trtllm-bench",
+        first.engine,
+        drafts=drafts,
+        drafted=total([each.drafted for each in requests]),
+        accepted=total([each.accepted for each in requests]),
         tau=tau,
-        notes=["its “acceptance rate” [AR] is a length: tokens per target pass"],
+        rates=tuple(rates),
+        definition=POOLED,
+        notes=[*(note for note in first.notes if "sum the counts" not in note), *notes],
     )
 
 
-READERS: tuple[Reader, ...] = (
-    vllm_log,
-    vllm_v0_log,
-    vllm_counters,
-    vllm_bench,
-    vllm_example,
-    llama_server,
-    llama_statistics,
-    llama_example,
-    sglang_metrics,
-    tensorrt_bench,
-    json_text,
-    sglang_log,
-    sglang_bench,
-    sglang_finish,
-)
-REFUSED = {
-    "DiffusionDecoding metrics": "a diffusion model has denoising steps, not drafts and verification"
-}
-"""Words of a line that is known and has no acceptance → the reason."""
-EXAMPLES = (
-    "a line with 'SpecDecoding metrics:', counters 'spec_decode_num_…' or the output of"
-    " `vllm bench serve` (vLLM); 'accept len: …', 'sglang:spec_accept_length', a 'meta_info' object"
-    " or '#questions: …' (SGLang); 'draft acceptance = … ( … accepted / … generated)' or a 'timings' object"
-    " (llama.cpp); a 'specDecodingStats' or 'speculative_decoding' object or '[AR] AVERAGE'"
-    " (TensorRT-LLM)"
-)
+def request_length(counts: Counts) -> float | None:
+    """Return τ of one object, or None if it does not follow."""
+    share = combined("/", counts.accepted, counts.drafts)
+    return counts.tau if counts.tau is not None or share is None else 1 + share
+
+
+def total(values: list) -> float | None:
+    """Return the sum of numbers, or None if one is missing."""
+    return sum(values) if all(map(number, values)) else None
+
+
+def rates_of(histogram) -> tuple[float, ...]:
+    """Return the rates by position [γ] of a histogram: rounds [γ + 1] that accepted 0 … γ tokens.
+
+    Raises:
+        ValueError: the histogram is no list or object of counts.
+    """
+    if isinstance(histogram, dict) and all(key.isdigit() for key in histogram):
+        histogram = [histogram[key] for key in sorted(histogram, key=int)]
+    is_counts = isinstance(histogram, (list, tuple)) and all(
+        number(value) and value >= 0 for value in histogram
+    )
+    if not is_counts:
+        raise ValueError(f"the histogram is {str(histogram)[:60]}: must be a list of counts")
+    rounds = sum(histogram)
+    if len(histogram) < 2 or not rounds > 0:
+        return ()
+    at_least = list(accumulate(reversed(histogram)))[::-1]
+    return tuple(count / rounds for count in at_least[1:])
+
+
+def read(text: str) -> Counts | None:
+    """Return the counts of the first row that can read a text; None if none can."""
+    for row in TABLE["texts"]:
+        counts = read_objects(text) if row.get("json") else read_text(row, text)
+        if counts is not None:
+            return counts
+    return None

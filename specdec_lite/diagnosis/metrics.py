@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from specdec_lite import checks, theory
 from specdec_lite.diagnosis.counts import Counts, number
-from specdec_lite.diagnosis.formats import EXAMPLES, READERS, REFUSED
+from specdec_lite.diagnosis.formats import TABLE, read
 
 TOLERANCE = 0.06
 """The most by which a printed τ may differ from 1 + Σ rates by position.
@@ -29,8 +29,9 @@ class Reading:
 
     Attributes:
         engine: the engine and the format.
-        tau: tokens per target pass over the rounds that drafted, with the bonus or recovered token.
+        tau: tokens per round that drafted, with the bonus or recovered token.
         definition: which of the lengths that are called acceptance length tau is.
+        tau_all: tokens per target pass, over all decoding steps; None if the text lacks their number.
         gamma: drafted tokens per round, the mean if rounds differ.
         rates: share of all drafts in which position i was accepted (unconditional), [γ].
         profile: accepted ÷ tested by position (conditional), [γ]; empty if drafts differ in length.
@@ -44,6 +45,7 @@ class Reading:
     engine: str
     tau: float | None = None
     definition: str = ""
+    tau_all: float | None = None
     gamma: float | None = None
     rates: tuple[float, ...] = ()
     profile: tuple[float, ...] = ()
@@ -61,8 +63,12 @@ class Reading:
         solved = " (one α for all positions, solved from τ)" if self.alpha_is_fitted else ""
         lines = [
             f"{self.engine}",
-            f"  τ, tokens per target pass, with the bonus   {number_text(self.tau)}",
+            f"  τ, tokens per round that drafted            {number_text(self.tau)}",
             *([f"      {self.definition}"] if self.tau is not None else []),
+            *(
+                [f"  τ over all steps, which decides             {number_text(self.tau_all)}"]
+                * (self.tau_all is not None)
+            ),
             f"  γ, drafted tokens per round                 {number_text(self.gamma, 2)}",
             f"  α, accepted ÷ tested                        {number_text(self.alpha)}{solved}",
             f"  accepted ÷ drafted                          {number_text(self.drafted_acceptance)}",
@@ -100,19 +106,21 @@ def explain(text: str, gamma: int | None = None) -> Reading:
         ValueError: the text has none of the formats, or its numbers contradict each other.
     """
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"text={str(text)[:60]!r}: must contain {EXAMPLES}")
+        raise ValueError(f"text={str(text)[:60]!r}: must contain {TABLE['known']}")
     if len(text) > MOST_TEXT:
         raise ValueError(
             f"text has {len(text)} characters: at most {MOST_TEXT}; give its last lines"
         )
     if gamma is not None:
         checks.whole("gamma", gamma, 1, MOST_GAMMA)
-    counts = next((counts for reader in READERS if (counts := reader(text))), None)
-    for words, reason in REFUSED.items():
+    counts = read(text)
+    for words, reason in TABLE["refused"].items():
         if counts is None and words.lower() in text.lower():
             raise ValueError(f"text has {words!r}: {reason}")
     if counts is None:
-        raise ValueError(f"text={text.strip()[:60]!r}: has none of the known formats: {EXAMPLES}")
+        raise ValueError(
+            f"text={text.strip()[:60]!r}: has none of the known formats: {TABLE['known']}"
+        )
     check(counts)
     return conclude(counts, gamma)
 
@@ -182,11 +190,15 @@ def conclude(counts: Counts, given: int | None) -> Reading:
         profile, alpha = tuple(conditional.tolist()), float(alpha)
     if is_shorter or not rates:
         profile, alpha = (), share if counts.tests_all else solved_alpha(counts, tau, gamma)
+    tau_all = None
+    if counts.steps and counts.accepted is not None:
+        tau_all = 1 + counts.accepted / counts.steps
     notes += notes_on(counts, share, alpha)
     return Reading(
         counts.engine,
         tau,
         counts.definition,
+        tau_all,
         gamma,
         rates,
         profile,
@@ -268,8 +280,8 @@ def known_gamma(
     gamma = stated if given is None else float(given)
     if gamma is None:
         gamma = mean
-    if gamma is None and tau is not None and counts.share:
-        gamma = (tau - 1) / counts.share
+    if gamma is None and tau is not None and tau > 1.05 and counts.share:
+        gamma = (tau - 1) / counts.share  # of a length rounded to 1.00 no γ follows
     if gamma is None:
         return None
     if mean is not None and mean > gamma * (1 + slack) + 0.05:

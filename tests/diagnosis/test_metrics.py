@@ -631,3 +631,97 @@ def test_large_texts_are_read_or_refused(text):
 def test_a_text_above_a_million_characters_is_refused():
     with pytest.raises(ValueError, match="at most 1000000"):
         explain("accept len: 2.5 " * 70_000)
+
+
+# Lines of 2026 whose number or engine was read wrongly, or not at all -----------------------------
+
+
+def page(engine: str, **values: float) -> str:
+    """Return a metrics page with the counters of an engine."""
+    return "\n".join(f"{engine}:{name} {value}" for name, value in values.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "tau", "tau_all", "gamma"),
+    [
+        (
+            page(
+                "vllm",
+                spec_decode_num_drafts_total=1092,
+                spec_decode_num_draft_tokens_total=3276,
+                spec_decode_num_accepted_tokens_total=456,
+                generation_tokens_total=3240,
+            ),
+            "vLLM, counters",
+            1.418,
+            1.164,
+            3,
+        ),
+        (
+            "num_drafts: 993\nnum_draft_tokens: 4965\nnum_accepted_tokens: 3562\nmean acceptance"
+            " length: 4.59\ngenerated without sd: 821\nnormalized acceptance length: 2.96",
+            "vLLM, offline example",
+            4.59,
+            2.964,
+            5,
+        ),
+        (
+            page("llamacpp", spec_decode_num_drafts=100, spec_decode_num_draft_tokens=300)
+            + "\nllamacpp:spec_decode_num_accepted_tokens 150",
+            "llama.cpp, counters",
+            2.5,
+            None,
+            3,
+        ),
+        (
+            "draft acceptance = 0.00158 (    1 accepted /   633 generated), mean len =  1.00",
+            "llama.cpp, server",
+            1.0,
+            None,
+            None,
+        ),
+        (
+            '{"timings": {"predicted_n": 74, "draft_rounds": 20, "draft_n": 60, "draft_n_accepted": 54}}',
+            "mlx-vlm, timings",
+            3.7,
+            None,
+            3,
+        ),
+        (
+            "Backend:  sglang\nAcceptance rate (%):  69.73\nAcceptance length:  3.09\nDrafts:  100\n"
+            "Draft tokens:  300\nAccepted tokens:  209",
+            "SGLang, serving benchmark",
+            3.09,
+            None,
+            3,
+        ),
+        (
+            "Per-position acceptance rate: 0.900, 0.700, 0.500",
+            "rates by position alone",
+            3.1,
+            None,
+            3,
+        ),
+        ("accept 80/94 (85.1%) | tok/cycle 2.72", "omlx, line of a request", 2.72, None, 2.021),
+        (
+            "Acceptance rate 73.56% (90483/123000, avg_toks_fwd=3.21)",
+            "ATOM, log line",
+            3.21,
+            None,
+            3.004,
+        ),
+        (
+            "881 tokens · accept 1.78/round · 496 target fwds",
+            "mlx-dspark, line of a request",
+            1.78,
+            None,
+            None,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "," in value and len(value) < 40 else "",
+)
+def test_a_line_of_2026(text, engine, tau, tau_all, gamma):
+    reading = explain(text)
+    found = (reading.engine, reading.tau, reading.tau_all, reading.gamma)
+    assert found == (engine, *(v and pytest.approx(v, abs=1e-3) for v in (tau, tau_all, gamma)))
+    assert ("over all steps" in str(reading)) == (tau_all is not None)

@@ -1,5 +1,5 @@
 // What an engine prints about speculative decoding, read in the book's terms. `explain` is the function of
-// specdec_lite/diagnosis/metrics.py; the readers of single formats are in parts/log_line.
+// specdec_lite/diagnosis/metrics.py; parts/log_line reads the rows of the library's formats.json.
 
 // A value as Python shows it, for numbers and texts.
 const shownValue = (value) =>
@@ -60,7 +60,7 @@ function knownGamma(found, tau, stated, mean, slack) {
     throw new Unreadable(`gamma=${stated}: the text has ${what}`);
   }
   let gamma = stated ?? own ?? mean;
-  if (gamma === null && tau !== null && found.share) gamma = (tau - 1) / found.share;
+  if (gamma === null && tau !== null && tau > 1.05 && found.share) gamma = (tau - 1) / found.share;
   if (gamma === null) return null;
   if (mean !== null && mean > gamma * (1 + slack) + 0.05)
     throw new Unreadable(`γ = ${short(gamma)}, but the text has ${twoDigits(mean)} drafted tokens per round`);
@@ -151,6 +151,7 @@ function conclude(found, stated) {
     engine,
     tau,
     definition,
+    tau_all: found.steps && found.accepted !== null ? 1 + found.accepted / found.steps : null,
     gamma,
     rates,
     profile,
@@ -170,8 +171,7 @@ function explain(text, gamma = null) {
       throw new Unreadable(`text has ${text.length} characters: at most ${MOST_TEXT}; give its last lines`);
     if (gamma !== null && !(Number.isInteger(gamma) && gamma >= 1 && gamma <= MOST_GAMMA))
       throw new Unreadable(`gamma=${shownValue(gamma)}: must be a whole number in 1 … ${MOST_GAMMA}`);
-    let found = null;
-    for (const reader of READERS) found ??= reader(text);
+    const found = read(text);
     for (const [words, reason] of Object.entries(REFUSED))
       if (!found && text.toLowerCase().includes(words.toLowerCase()))
         throw new Unreadable(`text has '${words}': ${reason}`);
@@ -206,7 +206,7 @@ const EXAMPLES = [
   { label: "TensorRT-LLM", text: "[AR] MINIMUM: 1.00\n[AR] MAXIMUM: 4.00\n[AR] AVERAGE: 2.41", gamma: 3 },
 ];
 const ADVICE =
-  "Compare τ with what a round costs in plain passes: below that number drafting loses, however high the acceptance.";
+  "Compare τ over all steps with what a step costs in plain steps: below that number drafting loses, however high the acceptance.";
 
 const shown = (value, digits = 2) => (value === null ? "–" : String(Number(value.toFixed(digits))));
 
@@ -295,7 +295,8 @@ function render({ model, el }) {
     const isRead = !reading.error;
     positionsChart.node.hidden = !isRead || !reading.rates.length;
     const pairs = isRead && [
-      ["τ, tokens per target pass", shown(reading.tau)],
+      ...(reading.tau_all === null ? [] : [["τ over all steps, which decides", shown(reading.tau_all)]]),
+      ["τ, per round that drafted", shown(reading.tau)],
       ["γ, drafted per round", shown(reading.gamma)],
       ["α, accepted ÷ tested", shown(reading.alpha)],
       ["accepted ÷ drafted", shown(reading.drafted_acceptance)],
