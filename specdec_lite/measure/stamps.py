@@ -25,6 +25,8 @@ STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": d
 """The five fields of the stamp, with which every recording begins, and their types."""
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables that set OpenMP's threads and how they wait."""
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "SPECDEC_COMPILE")
+"""Variables that withhold instructions of the processor, so that it computes as an older one."""
 WIDTH = 120
 """Characters of a line of a recording that may hold several values."""
 PROCESS = "process"
@@ -35,16 +37,20 @@ COMMIT = "commit"
 
 
 def machine_name(device: str | torch.device = "cpu") -> str:
-    """Return the name of a GPU, or of this machine's processor."""
+    """Return the name of a GPU, or of this machine's processor and what it is limited to."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
+    limited = "".join(f", limited to {value}" for value in list(_limits().values())[:1])
     try:
         with open("/proc/cpuinfo") as lines:
-            return next(
-                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-            )
+            names = (line.split(":", 1)[1].strip() for line in lines if line[:10] == "model name")
+            return next(names) + limited
     except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        return (platform.processor() or platform.machine()) + limited
+
+
+def _limits() -> dict[str, str]:
+    return {name: os.environ[name] for name in LIMITS if name in os.environ}
 
 
 def query_gpu(device: str | torch.device, fields: Sequence[str]) -> dict[str, str] | None:
@@ -105,7 +111,7 @@ def stamp(
     return {
         "what": what,
         "date": date.today().isoformat(),
-        "command": command,
+        "command": " ".join([*(f"{name}={value}" for name, value in _limits().items()), command]),
         "machine": machine_name(device),
         "versions": versions or default,
         COMMIT: commit(),

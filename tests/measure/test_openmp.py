@@ -89,8 +89,13 @@ def test_the_makefile_sets_what_the_library_sets():
     assert environment_of_a_recipe(OMP_WAIT_POLICY="active") == {"OMP_WAIT_POLICY": "active"}
 
 
-def test_a_recording_states_threads_and_settings():
-    process = stamps.stamp("a thing", "a command")["process"]
+def test_a_recording_states_threads_settings_and_limits(monkeypatch):
+    for name, value in zip(stamps.LIMITS, ("AVX2", "avx2", "x86-64-v3")):
+        monkeypatch.setenv(name, value)
+    stamp = stamps.stamp("a thing", "a command")
+    words = "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 SPECDEC_COMPILE=x86-64-v3 a command"
+    assert stamp["machine"].endswith(", limited to AVX2") and stamp["command"] == words
+    process = stamp["process"]
     assert process == {
         "threads": int(os.environ["OMP_NUM_THREADS"]),
         "openmp": stamps.openmp_settings(),

@@ -31,9 +31,14 @@ def test_the_index_is_up_to_date():
     assert [row.split("]")[0][3:] for row in rows] == recordings.names()
 
 
+def words_of(command: str) -> list[str]:
+    """Return the words of a command after the variables that it sets."""
+    return [word for word in shlex.split(command) if not re.match("[A-Z_]+=", word)]
+
+
 def runs_today(command: str) -> bool:
     """Return whether the module of a command exists, and reads its options."""
-    _, *words = shlex.split(command)
+    _, *words = words_of(command)
     if words[:3] == ["-m", "benchmarks", "run"] and words[3] in MODULES:
         with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
             return bool(parser_of(find(words[3])).parse_args(words[4:]))
@@ -52,11 +57,11 @@ def test_every_command_runs_today_or_at_the_commit_that_is_named(name):
         return
     if git("cat-file", "-e", recording.commit).returncode:
         pytest.skip("this clone is shallow")
-    program, _, module = shlex.split(recording.command)[:3]
+    program, _, module = words_of(recording.command)[:3]
     path = module.replace(".", "/") + ("" if "." in module else "/__main__") + ".py"
     source = git("show", f"{recording.commit}:{path}").stdout
     assert "__main__" in path + source and program == "python"
-    if (words := shlex.split(recording.command)[3:]) and words[0] == "run":
+    if (words := words_of(recording.command)[3:]) and words[0] == "run":
         catalogued = git("show", f"{recording.commit}:benchmarks/catalogue.py").stdout
         assert f'"{words[1]}"' in catalogued
 
