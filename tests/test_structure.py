@@ -153,7 +153,7 @@ BUDGETS = {
     "tests/js": 831,
     "tests/loading": 2279,
     "tests/measure": 728,
-    "tests/recordings": 968,
+    "tests/recordings": 969,
     "tests/simulation": 567,
     "tests/site": 4248,
     "tests/texts": 86,
