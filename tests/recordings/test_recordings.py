@@ -127,7 +127,7 @@ def test_an_experiments_name_means_its_newest_recording(folder):
         stamps.save(folder / "speed" / f"{machine}.json", STAMPED | {"date": date}, {"rows": [1]})
     path = stamps.recording_path("speed", "c, limited to AVX2", folder)
     stamps.save(path, STAMPED | {"date": "2026-03-01"}, {"rows": [1]})
-    assert recordings.names("speed")[:3] == ["speed/a", "speed/b", "speed/c"]
+    assert {"speed/a", "speed/b", "speed/c"} < {*recordings.names("speed")}
     assert recordings.load("speed").name == "speed/a"
     assert recordings.load("speed/b").name == "speed/b"
 
