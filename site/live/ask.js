@@ -4,6 +4,7 @@
 import { loadEngine, loadFromScripts, loadScript, startEngine } from "./download.js";
 import { make } from "./charts.js";
 import { lineFor, ReaderError } from "./failure.js";
+import { sharedRun, shareFragment } from "./share.js";
 
 const DRAFTERS = {
   both: "lookup or the trained head, chosen in every round",
@@ -63,25 +64,6 @@ function growingLane(title) {
       text.scrollTop = text.scrollHeight; // the reader cannot scroll it, so it never takes the page's wheel
     },
   };
-}
-
-/** Returns what a shared address claims of a run, or null if it cannot be true of any run. */
-export function sharedRun(hash) {
-  const shared = new URLSearchParams(hash.replace(/^#/, "")).get("ask-run");
-  const [speedup, low, high, plain, fast, ...device] = (shared ?? "").split("~");
-  const numbers = [speedup, low, high, plain, fast].map(Number);
-  if (!shared || numbers.some((x) => !Number.isFinite(x) || x <= 0 || x > 1e4)) return null;
-  const [value, least, most, ...perSecond] = numbers;
-  if (least > value || value > most) return null;
-  return { speedup: value, range: [least, most], perSecond, device: device.join(" ").slice(0, 80) };
-}
-
-/** Returns the fragment of an address that carries a run. */
-export function shareFragment({ speedup, speedups, perSecond }, device) {
-  // The ratio of two medians may lie outside the ratios of the turns.
-  const [low, high] = [Math.min(speedup, ...speedups), Math.max(speedup, ...speedups)],
-    numbers = [speedup, low, high, perSecond.plain, perSecond.speculative];
-  return `#ask-run=${encodeURIComponent([...numbers.map((x) => x.toFixed(2)), device].join("~"))}`;
 }
 
 /** Returns a speedup in words. */

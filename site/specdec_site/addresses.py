@@ -4,11 +4,13 @@ A notebook states them as public addresses: a page of the book where it is publi
 in the repository. Colab has one notebook and no folder around it, so a relative link leads nowhere
 there. The build turns the addresses back to files, so the published page and its offline copy link
 to themselves. `PYTHONPATH=site python -m specdec_site.addresses` rewrites the relative links of all
-notebooks.
+notebooks, and writes the repository's address of `_config.yml` into every tracked file, in place of
+the address that `CITATION.cff` has.
 """
 
 import json
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from posixpath import normpath
@@ -73,5 +75,33 @@ def rewrite() -> None:
             print(path.name)
 
 
+def moved(text: str, old: str, new: str) -> str:
+    """Return text with the addresses of one repository as those of another: files, book, Colab."""
+    (before, name), (owner, fork) = (url.rstrip("/").split("/")[-2:] for url in (old, new))
+    text = re.sub(rf"\b{before}\.github\.io/{name}(?=/|$)", f"{owner}.github.io/{fork}", text)
+    return re.sub(rf"(?<=/){before}/{name}(?![\w-])", f"{owner}/{fork}", text)
+
+
+def tracked() -> dict[Path, str]:
+    """Return the text of each file in the repository that is text."""
+    command = ["git", "-C", str(ROOT), "grep", "-zlI", ""]
+    names = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    return {
+        ROOT / name: (ROOT / name).read_text("utf-8") for name in filter(None, names.split("\0"))
+    }
+
+
+def follow() -> None:
+    """Write the address of `_config.yml` into all other files, and print the names of those that change."""
+    read = lambda name: yaml.safe_load((ROOT / name).read_text("utf-8"))
+    old, new = read("CITATION.cff")["repository-code"], read("_config.yml")["repository"]["url"]
+    for path, text in tracked().items() if old != new else ():
+        if path.name != "_config.yml" and (changed := moved(text, old, new)) != text:
+            path.write_text(changed, "utf-8")
+            print(path.relative_to(ROOT))
+
+
 if __name__ == "__main__":
+    follow()
+    prefixes.cache_clear()
     rewrite()

@@ -60,7 +60,8 @@ PAGES = {
         "tour.js",
         "live.js",
     ),
-    "ask": ("failure.js", "download.js", "charts.js", "ask.js"),
+    "ask": ("failure.js", "download.js", "charts.js", "share.js", "ask.js"),
+    "room": ("charts.js", "share.js", "room.js"),
 }
 """Interactive → modules of its panel."""
 LANES = 8  # rows of a matrix that the kernel processes together

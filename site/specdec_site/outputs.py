@@ -180,8 +180,12 @@ class DrawingDirective(Directive):
 def keep_handles(app: Sphinx, doctree: nodes.document) -> None:
     """Leave links such as #explorer:gamma=20 as they are: they set an interactive (see kit.js)."""
     for link in list(doctree.findall(addnodes.pending_xref)):
-        if HANDLE.match(link.get("reftarget", "")):
-            address = f"#{link['reftarget']}"
+        page, handle = "", link.get("reftarget", "")
+        if HANDLE.match(link.get("reftargetid") or ""):  # an interactive of another page
+            page = app.builder.get_relative_uri(app.env.docname, handle)
+            handle = link["reftargetid"]
+        if HANDLE.match(handle):
+            address = f"{page}#{handle}"
             link.replace_self(nodes.reference("", link.astext(), refuri=address, internal=True))
 
 

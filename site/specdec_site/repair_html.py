@@ -5,6 +5,8 @@ latter names its rule of axe-core. Running them twice does no harm.
 """
 
 import functools
+import html
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +30,10 @@ from .execution import PROCESSES
 
 # their whitespace is text: the indentation of a trace is inside spans
 PRESERVED = {"pre", "textarea", "span", "del", "ins"}
+LICENSES = """<p class="component-author">© {year} {name} · text and figures:
+<a href="https://creativecommons.org/licenses/by/4.0/" rel="license">CC BY 4.0</a> · code:
+<a href="https://www.apache.org/licenses/LICENSE-2.0">Apache-2.0</a> ·
+<a href="{root}book/teach.html#cite">how to cite</a></p>"""
 THEME = """{
   const page = document.documentElement;
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -182,10 +188,16 @@ def add_metadata(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-def name_authors(soup: BeautifulSoup) -> None:
-    """Write the footer's authors as they read within a sentence."""
-    for line in soup.select("footer .component-author"):
-        line.string = " ".join(line.get_text().split()).replace("By The ", "By the ")
+def state_licenses(soup: BeautifulSoup) -> None:
+    """Make the footer one line: authors, the licences of prose and of code, and how to cite."""
+    root = soup.html.get("data-content_root", "")
+    for footer in soup.select("footer .bd-footer-content__inner:has(.component-author)"):
+        authors = " ".join(footer.select_one(".component-author").get_text().split())
+        year = "".join(re.findall(r"\d{4}", footer.select_one(".copyright").get_text())[:1])
+        name = authors.replace("By The ", "the ").replace("By the ", "the ")
+        line = LICENSES.format(year=year, name=html.escape(name), root=root)
+        footer.clear()
+        footer.append(BeautifulSoup(line, "html.parser"))
 
 
 def caption_sources(soup: BeautifulSoup) -> None:
@@ -231,7 +243,7 @@ REPAIRS = (
     set_theme_early,
     use_one_logo,
     ask_predictions,
-    name_authors,
+    state_licenses,
     caption_sources,
     mount_interactives,
     icons.draw_icons,

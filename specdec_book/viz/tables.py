@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from importlib.metadata import metadata
 from urllib.parse import urljoin
 
 from IPython.display import HTML, Markdown
@@ -18,7 +19,6 @@ PIECES = re.compile(r"\\.|(`+)(?!`).*?(?<!`)\1(?!`)|`+|[^\\`]+", re.DOTALL)
 """Escaped characters, code (between equal runs of backticks), backticks without an end, and words."""
 TAG = re.compile(r"<(?=[a-zA-Z/!?])(?!br>)")
 RELATIVE = re.compile(r"(?<=\]\()(?!\w+:|#)[^)]+")
-NOTEBOOKS = "specdec-lite/specdec-lite/blob/main/notebooks/"
 
 
 def table(
@@ -68,8 +68,11 @@ def cell_text(cell: object) -> str:
 def in_colab(path: str) -> str:
     """Return the address of a file, given relative to the notebooks, for a reader in Colab."""
     is_chapter = path.partition("#")[0].endswith(".ipynb")
-    host = "https://colab.research.google.com/github/" if is_chapter else "https://github.com/"
-    return urljoin(host + NOTEBOOKS, path)
+    source = dict(url.split(", ") for url in metadata("specdec-lite").get_all("Project-URL", []))
+    folder = f"{source['Source']}/blob/main/notebooks/"
+    if is_chapter:
+        folder = folder.replace("https://github.com", "https://colab.research.google.com/github")
+    return urljoin(folder, path)
 
 
 def without_tags(text: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from specdec_site.addresses import prefixes
 
 from specdec_book.viz.claims import CLAIMS, STYLES, claims_overview, claims_table
 
@@ -66,7 +67,7 @@ def test_its_links_lead_somewhere_in_colab_too(monkeypatch):
     links = lambda: set(re.findall(r"\]\(([^)]+)\)", claims_table().data))
     assert not all("://" in link for link in links())
     monkeypatch.setitem(sys.modules, "google.colab", sys)
-    blob = "specdec-lite/specdec-lite/blob/main/"
+    blob = prefixes()[1].removeprefix("https://github.com/")
     assert all("://" in link for link in links())
     assert f"https://colab.research.google.com/github/{blob}notebooks/07_how_fast.ipynb" in links()
     assert f"https://github.com/{blob}tests/test_theory.py" in links()

@@ -124,3 +124,15 @@ def test_each_paper_that_a_page_links_is_in_the_bibliography():
     assert unlisted(pages, bibliography) == {}
     without = bibliography.replace("arxiv.org/abs/2211.17192", "arxiv.org/abs/0000.00000")
     assert unlisted(pages, without)["20_claims.ipynb"] == ["2211.17192"]
+
+
+def test_the_hours_of_all_chapters_in_routes_md_are_the_sum_of_their_minutes():
+    texts = [path.read_text("utf-8") for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")]
+    texts += [
+        (ROOT / f"book/{name}.md").read_text("utf-8")
+        for name in ("live", "03_speculative_execution")
+    ]
+    minutes = [int(re.search(r"\*(\d+) minutes · ", text)[1]) for text in texts]
+    hours = round(sum(minutes) / 60)
+    routes = (ROOT / "book" / "routes.md").read_text("utf-8")
+    assert f"The chapters take {hours} hours" in routes and round(hours / 7) == 3

@@ -13,7 +13,7 @@ import yaml
 from bs4 import BeautifulSoup
 from IPython.core.inputtransformer2 import TransformerManager
 from specdec_site import fold_titles
-from specdec_site.addresses import inward, outward
+from specdec_site.addresses import inward, moved, outward, tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -123,15 +123,26 @@ def test_begins_with_its_claim_and_its_picture_then_opens_in_colab(path: Path):
     assert re.fullmatch(r"\*\d+ minutes · .+ · \[.+\)\*", small) and link in small
 
 
-@pytest.mark.parametrize("name", ["README.md", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_one_repository_address(name: str):
-    """Every copy of the repository's address equals that of _config.yml."""
-    host_and_owner = ADDRESS.rsplit("/", 2)[0]
-    pattern = re.escape(host_and_owner) + r"/[\w.-]+/specdec-lite"
-    addresses = set(re.findall(pattern, (ROOT / name).read_text("utf-8")))
-    assert addresses <= {ADDRESS}
-    if name in ("CITATION.cff", "CONTRIBUTING.md"):
-        assert addresses
+def test_the_repository_has_one_address():
+    """`_config.yml` states it; the command writes it into texts and packaging, and no code has it."""
+    owner, name = ADDRESS.split("/")[-2:]
+    texts = tracked()
+    naming = {path.relative_to(ROOT) for path, text in texts.items() if f"{owner}/{name}" in text}
+    code = {path for path in naming if path.suffix in (".py", ".js", ".mjs", ".ts", ".yml", ".c")}
+    assert code <= {Path("_config.yml")} and len(naming) > 40
+    others = r"github(?:\.com/|\.io/|/)(?:[\w.-]+/)?specdec-lite\b"
+    for path, text in texts.items():
+        if path.suffix != ".py":
+            assert not re.search(others, moved(text, ADDRESS, "https://github.com/class/fork")), (
+                path
+            )
+    line = f"[Colab](https://colab.research.google.com/github/{owner}/{name}/blob/main/x.ipynb)"
+    book = f"https://{owner}.github.io/{name}/"
+    forked = moved(f"{line} git+{ADDRESS} {book}", ADDRESS, "https://github.com/class/fork")
+    assert (
+        "/github/class/fork/blob/main" in forked and "git+https://github.com/class/fork" in forked
+    )
+    assert forked.endswith("https://class.github.io/fork/")
 
 
 def test_versions_agree():
@@ -139,7 +150,11 @@ def test_versions_agree():
 
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     assert specdec_lite.__version__ == version
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == version
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert cited["version"] == version and cited["abstract"]
+    teach = (ROOT / "book" / "teach.md").read_text("utf-8")
+    bibtex = re.search(r"^@software\{.*?^\}", teach, flags=re.M | re.S)[0]
+    assert all(f"{{{cited[key]}}}" in bibtex for key in ("title", "version", "url")), bibtex
 
 
 @every_chapter

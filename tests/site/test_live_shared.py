@@ -8,10 +8,14 @@ import pytest
 from conftest import ROOT
 
 CODE = """
-import(process.argv[1]).then(({ sharedRun, shareFragment }) => {
+import(process.argv[1]).then(({ sharedRun, sharedRuns, shareFragment }) => {
   const answers = JSON.parse(process.argv[2]).map((hash) => sharedRun(hash));
-  const run = { speedup: 1.8, speedups: [1.8, 2, 1.5], perSecond: { plain: 10, speculative: 18 } };
-  console.log(JSON.stringify([answers, sharedRun(shareFragment(run, "a phone"))]));
+  const costs = { target: [10, 11, 12, 13] };
+  const perSecond = { plain: 10, speculative: 18 };
+  const run = { speedup: 1.8, speedups: [1.8, 2, 1.5], perSecond, costs };
+  const own = shareFragment(run, "a phone (Linux), 8 threads");
+  const chat = `Ann: https://x/live.html${own}\\nBob: ${own} and #ask-run=1~2 #ask-run=%E0%A4`;
+  console.log(JSON.stringify([answers, sharedRun(own), sharedRuns(chat)]));
 });
 """
 
@@ -19,7 +23,7 @@ import(process.argv[1]).then(({ sharedRun, shareFragment }) => {
 def claims(*runs: str) -> list:
     """Return what the page reads from addresses, and from an address that it made itself."""
     hashes = json.dumps([f"#ask-run={quote(run)}" for run in runs])
-    command = ["node", "-e", CODE, str(ROOT / "site" / "live" / "ask.js"), hashes]
+    command = ["node", "-e", CODE, str(ROOT / "site" / "live" / "share.js"), hashes]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -27,11 +31,12 @@ def claims(*runs: str) -> list:
 @pytest.mark.parametrize(
     "run",
     [
-        "9999~1~2~10~18~a phone",  # outside its own range
-        "1.8~2~1~10~18~a phone",
-        "1.8~1~2~10~-1~a phone",
-        "1.8~1~2~10~1e9~a phone",
-        "1.8~1~2~nan~18~a phone",
+        "9999~1~2~10~18~1.3~a phone",  # outside its own range
+        "1.8~2~1~10~18~1.3~a phone",
+        "1.8~1~2~10~-1~1.3~a phone",
+        "1.8~1~2~10~1e9~1.3~a phone",
+        "1.8~1~2~nan~18~1.3~a phone",
+        "1.8~1~2~10~18~a phone",  # without T(4)/T(1)
         "1.8",
         "",
     ],
@@ -41,6 +46,8 @@ def test_a_claim_that_no_run_can_have_is_not_shown(run):
 
 
 def test_a_claim_is_cut_and_a_runs_own_address_is_read():
-    (claim,), own = claims("1.8~1.5~2~10~18~" + "x" * 1000)
+    (claim,), own, room = claims("1.8~1.5~2~10~18~1.3~" + "x" * 1000)
     assert claim["speedup"] == 1.8 and len(claim["device"]) == 80
-    assert own == {"speedup": 1.8, "range": [1.5, 2], "perSecond": [10, 18], "device": "a phone"}
+    device = "a phone Linux, 8 threads"
+    run = {"speedup": 1.8, "range": [1.5, 2], "perSecond": [10, 18], "four": 1.3, "device": device}
+    assert own == run and room == {"runs": [run], "unreadable": 2}
