@@ -78,3 +78,45 @@ def random_selector(target, rank=2, candidates=4):
 
 def random_blocks(target, size=4, rank=0, **shape):
     return randomize(BlockHead.for_target(target, size, rank, **shape), target, 0.3)
+
+
+def published_tensors(target, kind, options=None, layers=2, reads=2, words=0, seed=3):
+    """Return random tensors of a head under the names that its authors publish.
+
+    `kind` is "blocks" (DFlash and its kin, with the parts that `options` of its config name),
+    "eagle3" or "peagle"; float32 numbers in float64, since heads are built in float32.
+    """
+    d, v, options, eagle = target.hidden_size, target.vocab_size, options or {}, kind != "blocks"
+    shapes = {"fc.weight": (d, reads * d), "norm.weight": (d,)}
+    shapes |= {"lm_head.weight": (words or v, d)} if eagle else {"hidden_norm.weight": (d,)}
+    if kind == "peagle":
+        shapes |= {"mask_hidden": (1, 1, reads * d), "embed_tokens.weight": (v, d)}
+    if rank := options.get("selector_rank"):
+        for name in ("predecessor_codebook", "successor_codebook"):
+            shapes[f"candidate_selector.{name}"] = (v, rank)
+        shapes["candidate_selector.hidden_projection.weight"] = (rank, d)
+    if rank := options.get("markov_rank"):
+        shapes["markov_head.markov_w1.weight"] = (v, rank)
+        shapes["markov_head.markov_w2.weight"] = (words or v, rank)
+        if options.get("enable_confidence_head"):
+            shapes |= {
+                "confidence_head.proj.weight": (1, d + rank),
+                "confidence_head.proj.bias": (1,),
+            }
+    for layer in range(layers):
+        width = 2 * d if eagle and layer == 0 else d
+        each = {f"self_attn.{p}_proj": (n, width) for p, n in (("q", 32), ("k", 16), ("v", 16))}
+        each |= {"self_attn.o_proj": (d, 32), "mlp.gate_proj": (24, d), "mlp.up_proj": (24, d)}
+        each |= {"mlp.down_proj": (d, 24), "input_layernorm": (d,)}
+        each |= {"post_attention_layernorm": (d,)}
+        each |= {} if eagle else {"self_attn.q_norm": (8,), "self_attn.k_norm": (8,)}
+        each |= {"hidden_norm": (d,)} if eagle and layer == 0 else {}
+        shapes |= {f"layers.{layer}.{name}.weight": shape for name, shape in each.items()}
+        if taps := options.get("conv_kernel_size"):
+            groups = d // options["conv_group_size"]
+            for name in (f"layers.{layer}.attention_conv", f"layers.{layer}.mlp_conv"):
+                shapes[f"{name}.base_kernel"] = (2, taps, d)
+                shapes[f"{name}.kernel_projection.weight"] = (2 * taps * groups, d)
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {n: torch.randn(shape, generator=generator) * 0.4 for n, shape in shapes.items()}
+    return {n: (t + 1 if "norm" in n else t).double() for n, t in tensors.items()}

@@ -28,6 +28,7 @@ from specdec_lite.drafters.trees import (
     expand_ranked_tree,
 )
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.model_config import read_config
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits
@@ -331,5 +332,8 @@ class MtpDrafter(EagleDrafter):
             path: file or folder of the block; None for the one shipped for this target.
             draft: as for `EagleDrafter`; None: a chain of 4.
         """
+        if is_published(path):
+            kind = read_config(Path(path or "")).get("architectures")
+            raise ValueError(f"{path}: {kind}: published MTP heads are not read, only own blocks")
         head = load(find_weights("mtp", target, path), target, MtpHead)
         return cls(target, head, 4 if draft is None else draft)

@@ -48,6 +48,8 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """Types of a head's weights."""
 MAPS = ("d2t", "t2d")
 """Tensors that are no weights."""
+ROPES = ("rope_parameters", "rope_scaling")
+"""Entries of a config that state the rotary angles."""
 UNUSED = ("rotary_emb.inv_freq", "t2d")
 """Stored tensors that are computed here."""
 
@@ -144,11 +146,20 @@ def _shape(folder: Path, config: dict, target: CausalLM, is_deep: bool) -> Trans
         )
     shape = config_in(folder / "config.json", sizes | {"model_type": "llama"})
     if shape is None:
-        raise ValueError(f"{folder}: its config.json states a layer that is not a plain Llama's")
+        raise ValueError(
+            f"{folder}: its config.json states a layer that is not a plain Llama's{unusual(sizes)}"
+        )
     if shape.num_layers != 1 and not is_deep:
         raise ValueError(f"{folder}: has {shape.num_layers} layers: must have one")
     check_sizes(folder, config.get("target_hidden_size") or shape.hidden_size, target)
     return shape
+
+
+def unusual(sizes: dict) -> str:
+    """Return the entries that can make a layer another one, for the end of a message."""
+    names = ("hidden_act", "attention_bias", "mlp_bias", "quantization_config", *ROPES)
+    stated = [f"{name}={sizes[name]!r:.200}" for name in names if sizes.get(name)]
+    return f" ({', '.join(stated)})" if stated else ""
 
 
 def check_sizes(folder: Path, size: int, target: CausalLM) -> None:

@@ -21,6 +21,7 @@ from specdec_lite.drafters.published import (
     load_state,
     read_folder,
     read_vocabulary,
+    unusual,
 )
 from specdec_lite.engine.hf_state import from_hf_state
 from specdec_lite.engine.models import CausalLM
@@ -37,6 +38,9 @@ USUAL = {
     "final_logit_softcapping": (None, 0),
     "output_multiplier": (None, 1),
     "input_embedding_scale": (None, 1),
+    "attention_mode": (None, "gqa"),
+    "rope_is_neox_style": (None, True),
+    "enable_qwen35_gated_q_proj": (None, False),
 }
 """Options of a head, and their values that are known here."""
 CORRECTIONS = {
@@ -103,7 +107,8 @@ def _shape(folder: Path, sizes: dict, options: dict) -> TransformerConfig:
     if shape is None or not is_whole(options.get("block_size")) or options["block_size"] < 2:
         raise ValueError(
             f"{folder}: its config.json is not that of a DFlash head of this kind: the layers must"
-            f" be Qwen3's, and block_size={options.get('block_size')!r} a whole number ≥ 2"
+            f" be Qwen3's{unusual(sizes)}, and block_size={options.get('block_size')!r} a whole"
+            " number ≥ 2"
         )
     return shape
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from chosen import one_of
+from heads_zoo import published_tensors
 from models_zoo import PROMPT, native
 from safetensors.torch import save_file
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -53,53 +54,10 @@ KINDS = {
 """Name → entries of dflash_config, and of config.json."""
 
 
-def layer_shapes(d, inner, heads, kv, h):
-    return {
-        "input_layernorm.weight": (d,),
-        "post_attention_layernorm.weight": (d,),
-        "self_attn.q_proj.weight": (heads * h, d),
-        "self_attn.k_proj.weight": (kv * h, d),
-        "self_attn.v_proj.weight": (kv * h, d),
-        "self_attn.o_proj.weight": (d, heads * h),
-        "self_attn.q_norm.weight": (h,),
-        "self_attn.k_norm.weight": (h,),
-        "mlp.gate_proj.weight": (inner, d),
-        "mlp.up_proj.weight": (inner, d),
-        "mlp.down_proj.weight": (d, inner),
-    }
-
-
-def random_tensors(target, own, words=0, layers=2):
-    """Return random tensors under the published names."""
-    d, vocabulary = target.hidden_size, target.vocab_size
-    shapes = {"fc.weight": (d, 2 * d), "hidden_norm.weight": (d,), "norm.weight": (d,)}
-    each = layer_shapes(d, 24, 4, 2, 8)
-    if "conv_kernel_size" in own:
-        taps, groups = own["conv_kernel_size"], d // own["conv_group_size"]
-        for name in ("attention_conv", "mlp_conv"):
-            each[f"{name}.base_kernel"] = (2, taps, d)
-            each[f"{name}.kernel_projection.weight"] = (2 * taps * groups, d)
-        rank = own["selector_rank"]
-        shapes["candidate_selector.predecessor_codebook"] = (vocabulary, rank)
-        shapes["candidate_selector.successor_codebook"] = (vocabulary, rank)
-        shapes["candidate_selector.hidden_projection.weight"] = (rank, d)
-    if "markov_rank" in own:
-        rank = own["markov_rank"]
-        shapes["markov_head.markov_w1.weight"] = (vocabulary, rank)
-        shapes["markov_head.markov_w2.weight"] = (words or vocabulary, rank)
-        shapes["confidence_head.proj.weight"] = (1, d + rank)
-        shapes["confidence_head.proj.bias"] = (1,)
-    shapes |= {f"layers.{i}.{name}": shape for i in range(layers) for name, shape in each.items()}
-    generator = torch.Generator().manual_seed(3)
-    tensors = {n: torch.randn(shape, generator=generator) * 0.4 for n, shape in shapes.items()}
-    # float32 numbers in float64: heads are built in float32.
-    return {n: (t + 1 if "norm" in n else t).double() for n, t in tensors.items()}
-
-
 def write_head(folder, target, own=(), entries=(), words=0):
     """Write a head as its authors do, and return its tensors and config."""
     own, entries = dict(own), dict(entries)
-    tensors = random_tensors(target, own, words)
+    tensors = published_tensors(target, "blocks", own, words=words)
     config = {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
@@ -443,7 +401,6 @@ def test_the_confidence_of_dspark_ends_drafts(tmp_path):
 
 
 WRONG = {
-    "another correction": ({"projector_type": "domino"}, {}, "projector_type='domino'"),
     "a gated correction": (DSPARK | {"markov_head_type": "gated"}, {}, "markov_head_type='gated'"),
     "an attention sink": ({"attention_sink_bias": True}, {}, "attention_sink_bias=True"),
     "a cap of the logits": ({"final_logit_softcapping": 30.0}, {}, "final_logit_softcapping=30"),

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 from features_zoo import random_head
-from heads_zoo import random_blocks
+from heads_zoo import published_tensors, random_blocks
 from models_zoo import PROMPT, build, native
 from safetensors.torch import load_file, save_file
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -193,60 +193,13 @@ def test_other_depths_and_a_bias_are_read(tmp_path):
     assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
 
 
-def test_a_random_head_in_the_published_shape_decodes_for_a_hugging_face_model(tmp_path):
-    """Llama of three layers, so the depths are stated; names and shapes are those of a release."""
-    target = CausalLM(build("Llama", {"num_hidden_layers": 3}).double())
-    d, inner, v = 32, 48, 20
-    shapes = {
-        "fc.weight": (d, 3 * d),
-        "layers.0.hidden_norm.weight": (d,),
-        "layers.0.input_layernorm.weight": (d,),
-        "layers.0.post_attention_layernorm.weight": (d,),
-        "layers.0.self_attn.q_proj.weight": (d, 2 * d),
-        "layers.0.self_attn.k_proj.weight": (d // 2, 2 * d),
-        "layers.0.self_attn.v_proj.weight": (d // 2, 2 * d),
-        "layers.0.self_attn.o_proj.weight": (d, d),
-        "layers.0.mlp.gate_proj.weight": (inner, d),
-        "layers.0.mlp.up_proj.weight": (inner, d),
-        "layers.0.mlp.down_proj.weight": (d, inner),
-        "norm.weight": (d,),
-        "lm_head.weight": (v, d),
-    }
-    torch.manual_seed(0)
-    tensors = {name: torch.randn(shape) * 0.3 for name, shape in shapes.items()}
-    in_draft = torch.zeros(48, dtype=torch.bool)
-    in_draft[::2][:v] = True
-    tensors |= {"t2d": in_draft, "d2t": in_draft.nonzero()[:, 0] - torch.arange(v)}
-    layer = {
-        "model_type": "llama",
-        "vocab_size": 48,
-        "hidden_size": d,
-        "intermediate_size": inner,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-        "max_position_embeddings": 2048,
-    }
-    config = {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
-        "speculators_version": "0.3.0",
-        "draft_vocab_size": v,
-        "norm_before_residual": True,
-        "target_hidden_size": None,
-        "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
-        "transformer_layer_config": layer,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    save_file(tensors, tmp_path / "model.safetensors")
-    drafter = EagleDrafter.from_pretrained(target, 3, tmp_path, 3)
-    out = generate(target, PROMPT, drafter, 24)
+def test_a_hugging_face_target_gives_no_state_after_its_last_block(tmp_path):
+    target = CausalLM(build("Llama", {"num_hidden_layers": 8}).double())
+    eagle("eagle3", tmp_path)
+    edit(tmp_path, {"eagle_aux_hidden_state_layer_ids": [0, 2, 7]})
+    out = generate(target, PROMPT, EagleDrafter.from_pretrained(target, 3, tmp_path, 3), 24)
     assert torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
-    assert {int(t) for step in out.steps for t in step.tree.tokens} <= set(range(0, 2 * v, 2))
-    edit(tmp_path, {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]})
+    edit(tmp_path, {"eagle_aux_hidden_state_layer_ids": [0, 2, 8]})
     with pytest.raises(ValueError, match=f"{tmp_path}: hidden_layers.*after the last block"):
         EagleDrafter.from_pretrained(target, 3, tmp_path, 3)
 
@@ -495,37 +448,17 @@ def test_entries_and_tensors_that_do_not_fit_are_named(config, tensors, message,
 
 def p_eagle(folder, target, own_embedding=True, **entries):
     """Write a P-EAGLE head of three blocks as SpecForge does, and return its tensors."""
-    d, inner, heads = target.hidden_size, 24, 4
-    generator = torch.Generator().manual_seed(2)
-    # float32 numbers in float64: heads are built in float32.
-    random = lambda *shape, mean=0: (mean + 0.3 * torch.randn(shape, generator=generator)).double()
-    tensors = {"fc.weight": random(d, 3 * d), "norm.weight": random(d, mean=1)}
-    tensors |= {"lm_head.weight": random(target.vocab_size, d), "mask_hidden": random(1, 1, 3 * d)}
-    tensors["layers.0.hidden_norm.weight"] = random(d, mean=1)
-    for layer in range(3):
-        width = d if layer else 2 * d
-        for name, shape in {
-            "self_attn.q_proj": (heads * 8, width),
-            "self_attn.k_proj": (16, width),
-            "self_attn.v_proj": (16, width),
-            "self_attn.o_proj": (d, heads * 8),
-            "mlp.gate_proj": (inner, d),
-            "mlp.up_proj": (inner, d),
-            "mlp.down_proj": (d, inner),
-        }.items():
-            tensors[f"layers.{layer}.{name}.weight"] = random(*shape)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            tensors[f"layers.{layer}.{name}.weight"] = random(d, mean=1)
-    if own_embedding:
-        tensors["embed_tokens.weight"] = random(target.vocab_size, d)
+    tensors = published_tensors(target, "peagle", layers=3, reads=3)
+    if not own_embedding:
+        del tensors["embed_tokens.weight"]
     config = {
         "architectures": ["PEagleDraftModel"],
         "model_type": "llama",
         "vocab_size": target.vocab_size,
-        "hidden_size": d,
-        "intermediate_size": inner,
+        "hidden_size": target.hidden_size,
+        "intermediate_size": 24,
         "num_hidden_layers": 3,
-        "num_attention_heads": heads,
+        "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,
         "rms_norm_eps": 1e-6,
