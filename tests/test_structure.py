@@ -151,7 +151,7 @@ BUDGETS = {
     "tests/exercises": 431,
     "tests/gpu": 1321,
     "tests/js": 831,
-    "tests/loading": 2279,
+    "tests/loading": 2184,
     "tests/measure": 728,
     "tests/recordings": 969,
     "tests/simulation": 567,
