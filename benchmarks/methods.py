@@ -25,7 +25,7 @@ from specdec_lite.drafters.trees import balanced, with_replacement
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, SHIPPED as WEIGHTS
 from specdec_lite.speculation import Verifier
-from specdec_lite.training.blockwise import COUNT
+from specdec_lite.training.heads import BLOCKWISE_HEADS
 
 from .smollm2 import SKIPPED, array, counts
 
@@ -184,7 +184,9 @@ def trained_heads() -> dict[str, Method]:
     chain = lambda g: TokenTree.chain([0] * min(g, 4))
     return {
         "blockwise heads": Method(
-            lambda pair, g: d.BlockwiseDrafter.from_pretrained(pair.target, k=min(g, COUNT) + 1),
+            lambda pair, g: d.BlockwiseDrafter.from_pretrained(
+                pair.target, k=min(g, BLOCKWISE_HEADS) + 1
+            ),
             "heads",
             "notebooks/04_blockwise_parallel",
             weights="blockwise",

@@ -24,7 +24,7 @@ from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter, Limits, Step, Verifier
-from specdec_lite.training.blockwise import COUNT
+from specdec_lite.training.heads import BLOCKWISE_HEADS
 
 from .experiment import packed_run
 
@@ -39,7 +39,7 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     ),
     "medusa_sparse": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target),
     "blockwise": lambda pair, gamma: BlockwiseDrafter.from_pretrained(
-        pair.target, k=min(gamma, COUNT) + 1
+        pair.target, k=min(gamma, BLOCKWISE_HEADS) + 1
     ),
 }
 """Functions from a pair and a draft length γ to a drafter. The first drafter leads the row of a setting

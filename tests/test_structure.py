@@ -120,7 +120,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 7386,
+    "benchmarks": 7388,
     "site": 871,
     "site/live": 4249,
     "site/specdec_site": 4202,
@@ -140,13 +140,13 @@ BUDGETS = {
     "specdec_lite/simulation": 1199,
     "specdec_lite/texts": 748,
     "specdec_lite/theory": 606,
-    "specdec_lite/training": 4681,
-    "tests": 10688,
+    "specdec_lite/training": 3026,
+    "tests": 10687,
     "tests/acceptance": 1353,
-    "tests/benchmarks": 1654,
+    "tests/benchmarks": 1648,
     "tests/book": 2272,
     "tests/diagnosis": 1422,
-    "tests/drafters": 5580,
+    "tests/drafters": 5582,
     "tests/engine": 2844,
     "tests/exercises": 431,
     "tests/gpu": 1321,
@@ -157,7 +157,7 @@ BUDGETS = {
     "tests/simulation": 567,
     "tests/site": 4255,
     "tests/texts": 86,
-    "tests/training": 2671,
+    "tests/training": 1740,
     "tests/viz": 5137,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

@@ -36,11 +36,10 @@ from specdec_lite.gpu.plan.run import STEPS, run_steps
 from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.training import eagle
+from specdec_lite.training import heads
 from specdec_lite.training.anchors import anchor_loss
-from specdec_lite.training.early_exit import exit_loss
-from specdec_lite.training.losses import native_model
-from specdec_lite.training.pass_rows import rows_loss
+from specdec_lite.training.losses import exit_loss, native_model, rows_loss
+from specdec_lite.training.texts import Sample, Texts
 
 TESTS = Path(__file__).resolve().parent
 TEMPERATURES = (0.0, 1.0)
@@ -169,22 +168,22 @@ def check_eagle(name: str) -> None:
     """Run the whole command on a small target; SmolLM2's must be loaded in a dtype of the card."""
     target = small("cuda")
     rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
-    samples = [eagle.Sample(row, 5, "text", t) for t in TEMPERATURES for row in rows]
+    samples = [Sample(row, 5, "text", t) for t in TEMPERATURES for row in rows]
 
     def load(device, dtype):
         assert dtype != "bfloat16" or has_bfloat16(device), f"{dtype} on a card without it"
         return target, None
 
     parser = argparse.ArgumentParser()
-    eagle.add_arguments(parser)
-    words = f"--target {name} --epochs 2 --batch 2 --version 1 --device cuda".split()
+    heads.add_arguments(parser)
+    words = f"--target {name} --kind eagle1 --steps 2 --device cuda".split()
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(eagle, "load_pair", lambda **options: Pair(target, target, None)),
-        mock.patch.object(eagle, "load_smollm2", load),
-        mock.patch.object(eagle, f"{name}_texts", lambda *args: eagle.Texts(samples, samples)),
+        mock.patch.object(heads, "load_pair", lambda **options: Pair(target, target, None)),
+        mock.patch.object(heads, "load_smollm2", load),
+        mock.patch.dict(heads.TEXTS, {name: lambda *args: Texts(samples, samples)}),
     ):
-        eagle.run(parser.parse_args([*words, "--work", f"{folder}/work", "--out", folder]))
+        heads.run(parser.parse_args([*words, "--work", f"{folder}/work", "--out", folder]))
 
 
 def check_losses() -> None:
@@ -194,12 +193,12 @@ def check_losses() -> None:
     model.requires_grad_(False)
     rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0)).to("cuda")
     exits = torch.nn.ModuleDict({"1": ExitHead(size, 1)}).to("cuda")
-    exit_loss(model, exits, torch.arange(40))(rows).backward()
-    rows_loss(model, LookaheadRows(size, 2).to("cuda"))(rows).backward()
+    exit_loss(model, exits, torch.arange(40), rows).backward()
+    rows_loss(model, LookaheadRows(size, 2).to("cuda"), rows).backward()
     anchors = torch.tensor([3, 5], device="cuda")
     states = target.score(rows, target.new_cache(3), hidden_layers=("final",)).detached().hidden
-    heads = HydraHeads(size, 2).to("cuda")
-    anchor_loss(heads, target, rows, states, anchors, 2, 0.8, rows > 5).backward()
+    hydra = HydraHeads(size, 2).to("cuda")
+    anchor_loss(hydra, target, rows, states, anchors, 2, 0.8, rows > 5).backward()
 
 
 def training() -> Iterator[Check]:

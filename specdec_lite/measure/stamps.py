@@ -33,7 +33,7 @@ PROCESS = "process"
 """The field of the stamp that older recordings lack: threads of torch, settings of OpenMP, and the
 load average before and after each part."""
 COMMIT = "commit"
-"""The field of the stamp that reports beside weights lack: the commit at which the command runs."""
+"""The field of the stamp with the commit at which the command runs."""
 
 
 def machine_name(device: str | torch.device = "cpu") -> str:

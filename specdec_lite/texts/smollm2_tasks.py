@@ -1,7 +1,7 @@
 """Requests to SmolLM2 for measurements: six kinds with six requests each, and an agent's turns.
 
-All requests were written for this book. They differ from the training requests of
-`training.smollm2_prompts`.
+All requests were written for this book. They differ from the requests that SmolLM2's heads were
+trained on.
 """
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+from specdec_lite.training.evaluation import held_out_logits as held_out_logits, measure as measure
 from specdec_lite.training.loop import (
     Plan as Plan,
     batches as batches,
@@ -7,12 +8,11 @@ from specdec_lite.training.loop import (
     train as train,
 )
 from specdec_lite.training.pair import distillation_loss as distillation_loss
-from specdec_lite.training.pair_card import write_card as write_card
-from specdec_lite.training.pair_evaluation import (
-    held_out_logits as held_out_logits,
-    measure as measure,
+from specdec_lite.training.pair_card import (
+    DRAFT as DRAFT,
+    TARGET as TARGET,
+    write_card as write_card,
 )
-from specdec_lite.training.pair_models import DRAFT as DRAFT, TARGET as TARGET
 from specdec_lite.training.token_streams import (
     MIXTURE as MIXTURE,
     VOCABULARY as VOCABULARY,

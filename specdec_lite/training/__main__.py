@@ -3,28 +3,10 @@
 import argparse
 from collections.abc import Sequence
 
-from specdec_lite.training import (
-    blockwise,
-    draft,
-    eagle,
-    early_exit,
-    heads,
-    medusa,
-    pair,
-    pass_rows,
-)
+from specdec_lite.training import draft, heads, pair
 from specdec_lite.training.commands import SUBCOMMAND
 
-PRODUCTS = {
-    "pair": pair,
-    "draft": draft,
-    "blockwise": blockwise,
-    "medusa": medusa,
-    "eagle": eagle,
-    "early_exit": early_exit,
-    "heads": heads,
-    "pass_rows": pass_rows,
-}
+PRODUCTS = {"pair": pair, "draft": draft, "heads": heads}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

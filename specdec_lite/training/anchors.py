@@ -25,7 +25,7 @@ from specdec_lite.drafters.heads import (
 from specdec_lite.engine.cache import additive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.training.pass_rows import lookahead_chains
+from specdec_lite.training.losses import lookahead_chains
 from specdec_lite.training.unroll import rotary_tables, unroll
 
 

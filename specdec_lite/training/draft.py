@@ -21,7 +21,7 @@ from specdec_lite.loading.pairs import load_pair, save_model
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.texts.corpus import training_text
-from specdec_lite.training.commands import add_device, add_folders
+from specdec_lite.training.commands import add_folders
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, initialize, train
 from specdec_lite.training.losses import DIVERGENCES, forward_kl, log_acceptance, reverse_kl
@@ -148,7 +148,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", type=Path, nargs="*", help="files to take prompts from")
     work_help = "folder for texts, hidden states and checkpoints, which a resumed run reads"
     add_folders(parser, Path("draft"), "folder for the draft", Path(".work/draft"), work_help)
-    add_device(parser)
     parser.add_argument("--count", type=int, default=512, help="number of texts to train on")
     parser.add_argument("--new", type=int, default=128, help="tokens the target adds to a prompt")
     parser.add_argument("--epochs", type=int, default=8)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from specdec_lite.engine.cache import Layer
@@ -58,7 +58,10 @@ class Features:
         path = self.path(tokens)
         if not path.exists():
             self.store(tokens, path)
-        return self.read(path)
+        with safe_open(path, "pt") as file:
+            states = {layer: file.get_tensor(str(layer)) for layer in self.layers}
+        kind = {"device": self.target.device, "dtype": self.target.dtype}
+        return {layer: rows.to(**kind) for layer, rows in states.items()}
 
     @torch.inference_mode()
     def store(self, tokens: Tensor, path: Path) -> None:
@@ -71,23 +74,3 @@ class Features:
             scores = self.target.score(tokens, cache, hidden_layers=self.layers, last=True)
         states = {str(layer): scores.hidden[layer].to(self.dtype) for layer in self.layers}
         write(path, states, {"target": self.owner})
-
-    def read(self, path: Path) -> dict[Layer, Tensor]:
-        """Return the states of a file."""
-        try:
-            with safe_open(path, "pt") as file:
-                owner = (file.metadata() or {}).get("target")
-                states = {layer: file.get_tensor(str(layer)) for layer in self.layers}
-        except SafetensorError as error:
-            raise ValueError(
-                f"{path}: must contain the layers {self.layers}, but cannot be read ({error}):"
-                " delete the file"
-            ) from None
-        if owner != self.owner:
-            raise ValueError(
-                f"{path}: features of another target (fingerprint {owner}, this target's is"
-                f" {self.owner}): delete the file"
-            )
-        return {
-            layer: rows.to(self.target.device, self.target.dtype) for layer, rows in states.items()
-        }

@@ -3,6 +3,7 @@
 Nothing here depends on which model is trained.
 """
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from specdec_lite.checks import whole
 from specdec_lite.engine.transformer import Transformer
+from specdec_lite.loading.files import written_whole
 from specdec_lite.loading.memory import has_bfloat16
-from specdec_lite.training.checkpoint import Checkpoint
 from specdec_lite.training.token_streams import MIXTURE
 
 OPTIMIZERS = ("adamw", "muon")
@@ -58,18 +60,8 @@ class Plan:
     optimizer: str = "adamw"
 
     def __post_init__(self):
-        if self.steps < 0:
-            raise ValueError(f"steps={self.steps}: must be 0 or more")
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}"
-            )
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed}: must be 0 or more")
-        if not 0 <= self.decay_from < 1:
-            raise ValueError(f"decay_from={self.decay_from}: must be at least 0 and below 1")
-        if self.warmup < 1:
-            raise ValueError(f"warmup={self.warmup}: must be 1 or more")
+        whole("steps", self.steps, 0)
+        whole("warmup", self.warmup, 1)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: linear warm-up, constant, then linear to zero.
@@ -194,6 +186,72 @@ def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
         muon = {"weight_decay": plan.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
         chosen.append(torch.optim.Muon(hidden_matrices, lr=rate, **muon))
     return chosen
+
+
+def weights_hash(model: nn.Module) -> str:
+    """Return a hash of all weights, which tells one starting point from another."""
+    total = hashlib.sha256()
+    for _, weight in sorted(model.named_parameters()):
+        total.update(weight.detach().float().cpu().numpy().tobytes())
+    return total.hexdigest()
+
+
+class Checkpoint:
+    """The state of a run in one file: model, optimizers, step, seconds, and the run's identity.
+
+    The file is replaced as a whole, so an interrupted write leaves the file before it intact.
+
+    Args:
+        path: file of the checkpoint.
+        model: what is trained.
+        optimizers: its optimizers.
+        plan: fields of the plan, part of the run's identity.
+        streams: what the batches are drawn from; the lengths are part of the run's identity.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        model: nn.Module,
+        optimizers: list[torch.optim.Optimizer],
+        plan: dict,
+        streams: dict,
+    ):
+        self.path = path
+        self.model = model
+        self.optimizers = optimizers
+        self.run = {
+            "plan": plan,
+            "start": weights_hash(model),
+            "text": {name: len(stream) for name, stream in streams.items()},
+        }
+
+    def load(self, device) -> tuple[int, float]:
+        """Load the file into model and optimizers; return (steps done, seconds spent)."""
+        if not self.path.exists():
+            return 0, 0.0
+        state = torch.load(self.path, map_location=device, weights_only=True)
+        if state.get("run") != self.run:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run ({state.get('run', 'unknown')}):"
+                f" this one is {self.run}; choose another --work folder, or delete the file"
+            )
+        self.model.load_state_dict(state["model"])
+        for optimizer, its_state in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(its_state)
+        return state["step"], state["seconds"]
+
+    def save(self, step: int, seconds: float) -> None:
+        """Write the file."""
+        state = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "step": step,
+            "seconds": seconds,
+            "run": self.run,
+        }
+        with written_whole(self.path) as unfinished:
+            torch.save(state, unfinished)
 
 
 def train(

@@ -1,4 +1,4 @@
-"""Losses of drafts and heads: divergences of two distributions, and the loss of a Medusa-like head.
+"""Losses of drafts and heads: divergences of two distributions, and losses on windows of text.
 
 Shapes: B rows, n tokens, d hidden size, V vocabulary. log_p and log_q [..., V] are log-probabilities
 of target and draft. Every divergence is [...], in nats except for total variation.
@@ -6,13 +6,18 @@ of target and draft. Every divergence is [...], in nats except for total variati
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 
 SHARPNESS = 3.0
+DECAY = 0.8
+"""Weight of a Medusa head relative to the head before."""
+ANCHORS = 24
+"""Anchors of a window after which look-ahead rows are trained."""
 
 
 def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -120,3 +125,106 @@ def head_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, in
     """
     logits = head_logits(model, heads, hidden[:, : hidden.shape[1] - index - 1], index)
     return F.cross_entropy(logits.float().flatten(0, 1), rows[:, index + 2 :].flatten())
+
+
+def weighted_loss(
+    model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, decay: float = DECAY
+) -> Tensor:
+    """Return Σ λᵏ · (cross-entropy of head k), k = 1 … K: later heads are less certain, weigh less.
+
+    Head k at the row of token t_j is scored on t_{j+k+1}. Source: Cai et al. 2024, equation 1.
+
+    Shapes: hidden [B, n, d], rows [B, n + 1].
+    """
+    losses = [
+        decay ** (index + 1) * head_loss(model, heads, hidden, rows, index)
+        for index in range(heads.count)
+    ]
+    return torch.stack(losses).sum()
+
+
+def mean_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor) -> Tensor:
+    """Return the mean cross-entropy of all heads.
+
+    Source: Stern et al. 2018, section 6, where one random head of a batch is trained, because the
+    mean of all did not fit into memory.
+
+    Shapes: hidden [B, n, d], rows [B, n + 1].
+    """
+    losses = [head_loss(model, heads, hidden, rows, index) for index in range(heads.count)]
+    return torch.stack(losses).mean()
+
+
+@torch.no_grad()
+def exit_states(model: Transformer, tokens: Tensor, layers: list[int]) -> dict[int, Tensor]:
+    """Return the hidden states [B, n, d] after some blocks, each through the model's final norm.
+
+    Shapes: tokens [B, n].
+    """
+    states: dict = dict.fromkeys(layers)
+    model(tokens, layers=max(layers), keep=states, head=False)
+    return {layer: model.norm(states[layer]) for layer in layers}
+
+
+def exit_loss(model: Transformer, exits: nn.ModuleDict, vocabulary: Tensor, rows: Tensor) -> Tensor:
+    """Return the sum of the exits' mean cross-entropies on the next token.
+
+    Args:
+        model: not trained.
+        exits: number of the block → its adapter.
+        vocabulary: [k] the tokens that occur in the text, over which the distributions are taken.
+        rows: [B, n + 1] windows of the text.
+    """
+    layers = sorted(int(name) for name in exits)
+    vocabulary = vocabulary.to(model.head.weight.device)
+    label_of = vocabulary.new_zeros(model.config.vocab_size)
+    label_of[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
+    projection = model.head.weight.detach()[vocabulary]
+    labels = label_of[rows[:, 1:].flatten()]
+    states = exit_states(model, rows[:, :-1], layers)
+    losses = []
+    for layer in layers:
+        logits = exits[str(layer)](states[layer]) @ projection.T
+        losses.append(F.cross_entropy(logits.float().flatten(0, 1), labels))
+    return torch.stack(losses).sum()
+
+
+def lookahead_chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return positions and attention mask of a text with a chain of look-ahead rows per anchor.
+
+    A chain follows its anchor: it attends to the text up to the anchor and to its own rows.
+
+    Shapes: anchors [A].
+    """
+    device = anchors.device
+    text, ahead = torch.arange(length, device=device), torch.arange(1, count + 1, device=device)
+    positions = torch.cat((text, (anchors[:, None] + ahead).flatten()))
+    owner = torch.arange(len(anchors), device=device).repeat_interleave(count)
+    mask = torch.ones(len(positions), len(positions), dtype=torch.bool, device=device).tril()
+    mask[length:, :length] = text <= anchors[owner][:, None]
+    mask[length:, length:] &= owner[:, None] == owner
+    return positions, mask
+
+
+def rows_loss(model: Transformer, lookahead: LookaheadRows, rows: Tensor) -> Tensor:
+    """Return the mean cross-entropy of look-ahead row j on the token j + 1 after its anchor.
+
+    The anchors of a batch are drawn from the batch itself, so an interrupted run can resume.
+
+    Shapes: rows [B, n].
+    """
+    count = len(lookahead.rows)
+    text = rows[:, : -count - 1]
+    length = text.shape[1]
+    generator = torch.Generator().manual_seed(int(rows.sum()))
+    anchors = torch.randperm(length - 8, generator=generator)[:ANCHORS].sort().values + 8
+    anchors = anchors.to(rows.device)
+    positions, mask = lookahead_chains(anchors, length, count)
+    chains = lookahead.rows.repeat(len(anchors), 1).expand(len(rows), -1, -1)
+    embedded = torch.cat((model.embedding(text).detach(), chains), dim=1)
+    states: dict = {"final": None}
+    ids = rows.new_zeros(embedded.shape[:2])
+    model(ids, positions=positions, bias=mask, keep=states, head=False, states=(0, embedded))
+    predicted = anchors[:, None] + torch.arange(2, count + 2, device=rows.device)
+    logits = model.head(states["final"][:, length:]).float().flatten(0, 1)
+    return F.cross_entropy(logits, rows[:, predicted.flatten()].flatten())

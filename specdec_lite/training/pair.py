@@ -13,26 +13,25 @@ from torch import Tensor
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.memory import resolve_device
 from specdec_lite.loading.pairs import load_model, save_pair
-from specdec_lite.measure.timing import machine_name
+from specdec_lite.measure import stamps
+from specdec_lite.measure.stamps import machine_name
 from specdec_lite.texts.corpus import make_prompts
-from specdec_lite.training.checkpoint import weights_hash
-from specdec_lite.training.commands import add_device, add_folders, command_line
+from specdec_lite.training.commands import add_folders, command_line
+from specdec_lite.training.evaluation import measure
 from specdec_lite.training.loop import (
-    DECAY_FROM,
     OPTIMIZERS,
     Plan,
     initialize,
     next_token_loss,
     train,
+    weights_hash,
 )
 from specdec_lite.training.losses import forward_kl, total_variation
-from specdec_lite.training.pair_card import write_card
-from specdec_lite.training.pair_evaluation import measure
-from specdec_lite.training.pair_models import DRAFT, TARGET
+from specdec_lite.training.pair_card import DRAFT, TARGET, write_card
 from specdec_lite.training.token_streams import prepare
 
-RATES = {"target": 3e-3, "draft": 4e-3, "distil": 3e-3}
-STEPS = {"target": 3000, "draft": 600, "distil": 2000}
+STAGES = {"target": (3e-3, 3000), "draft": (4e-3, 600), "distil": (3e-3, 2000)}
+"""Stage → (peak learning rate, default number of steps), in their order."""
 
 
 def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tensor], Tensor]:
@@ -58,12 +57,10 @@ def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tens
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m specdec_lite.training pair`."""
-    add_device(parser)
-    for stage in STEPS:
-        parser.add_argument(f"--{stage}-steps", type=int, default=STEPS[stage])
-    out_help = "folder for the finished weights"
+    for stage, (_, steps) in STAGES.items():
+        parser.add_argument(f"--{stage}-steps", type=int, default=steps)
     work_help = "folder for checkpoints and token streams"
-    add_folders(parser, Path("pair"), out_help, Path(".work/pair"), work_help)
+    add_folders(parser, Path("pair"), "folder for the weights", Path(".work/pair"), work_help)
     start_help = "a saved pair to continue training, such as specdec_lite/weights/pair; default: from scratch"
     parser.add_argument("--start", type=Path, help=start_help)
     packages_help = (
@@ -71,12 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " text together"
     )
     parser.add_argument("--packages", action="store_true", help=packages_help)
-    decay_help = "fraction of this stage's steps after which the learning rate falls"
-    for stage, rate in RATES.items():
-        rate_help = "peak learning rate of this stage"
-        parser.add_argument(f"--{stage}-rate", type=float, default=rate, help=rate_help)
-        decay = f"--{stage}-decay-from"
-        parser.add_argument(decay, type=float, default=DECAY_FROM, help=decay_help)
     optimizer_help = "optimizer of the hidden matrices; muon needs torch 2.9"
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help=optimizer_help)
     seed_help = (
@@ -84,34 +75,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " continues a pair sees other text with a seed at least 3 away"
     )
     parser.add_argument("--seed", type=int, default=0, help=seed_help)
-    note_help = "a remark for the model card, such as a schedule that changed during the run"
-    parser.add_argument("--note", default="", help=note_help)
     compile_help = "compile the loss: needs a C++ compiler, about 1.7 times faster"
     parser.add_argument("--compile", action="store_true", help=compile_help)
 
 
 def run_command(options: argparse.Namespace) -> str:
     """Return the command that repeats a run, without folders of this machine."""
-    always = ["device", *(f"{stage}-steps" for stage in STEPS)]
-    command = command_line("pair", add_arguments, options, always, ["start", "note"])
+    always = ["device", *(f"{stage}_steps" for stage in STAGES)]
+    command = command_line("pair", add_arguments, options, always, ["start"])
     return f"{command} --start PAIR" if options.start else command
-
-
-def stage_plans(options: argparse.Namespace) -> list[Plan]:
-    """Return the plans of the three stages.
-
-    All plans are built before the first stage, so invalid options fail before the training.
-    """
-    return [
-        Plan(
-            getattr(options, f"{stage}_steps"),
-            getattr(options, f"{stage}_rate"),
-            optimizer=options.optimizer,
-            decay_from=getattr(options, f"{stage}_decay_from"),
-            seed=options.seed + number,
-        )
-        for number, stage in enumerate(STEPS)
-    ]
 
 
 def build_models(options: argparse.Namespace) -> tuple[Transformer, Transformer]:
@@ -130,31 +102,29 @@ def train_stages(
     target: Transformer, draft: Transformer, streams: dict, options: argparse.Namespace
 ) -> float:
     """Train the target on text, then the draft on text and on the target; return the seconds."""
-    target_plan, draft_plan, distillation_plan = stage_plans(options)
-    work = options.work
-    compiled = options.compile
-    loss = next_token_loss(target)
-    seconds = train(target, loss, streams, target_plan, work / "target.pt", compiled)
-    loss = next_token_loss(draft)
-    seconds += train(draft, loss, streams, draft_plan, work / "draft.pt", compiled)
-    # The name identifies the target: another target's draft must not resume here.
-    path = work / f"distilled-{weights_hash(target)[:16]}.pt"
-    loss = distillation_loss(draft, target)
-    return seconds + train(draft, loss, streams, distillation_plan, path, compiled)
+    models = {"target": target, "draft": draft, "distil": draft}
+    seconds = 0.0
+    for number, (stage, (rate, _)) in enumerate(STAGES.items()):
+        steps, seed = getattr(options, f"{stage}_steps"), options.seed + number
+        plan = Plan(steps, rate, optimizer=options.optimizer, seed=seed)
+        loss, path = next_token_loss(models[stage]), options.work / f"{stage}.pt"
+        if stage == "distil":
+            # The name identifies the target: another target's draft must not resume here.
+            path = options.work / f"distilled-{weights_hash(target)[:16]}.pt"
+            loss = distillation_loss(draft, target)
+        seconds += train(models[stage], loss, streams, plan, path, options.compile)
+    return seconds
 
 
 def run(options: argparse.Namespace) -> None:
     """Train target and draft, measure them, and write weights, report, card and prompts to --out."""
-    stage_plans(options)
     resolve_device(options.device)
     tokenizer, streams = prepare(options.work, options.start, options.packages)
     target, draft = build_models(options)
     seconds = train_stages(target, draft, streams, options)
     report: dict[str, dict] = dict(measure(target.cpu(), tokenizer, draft.cpu()))
     report["training"] = {
-        "target_steps": options.target_steps,
-        "draft_steps": options.draft_steps,
-        "distil_steps": options.distil_steps,
+        **{f"{stage}_steps": getattr(options, f"{stage}_steps") for stage in STAGES},
         "seconds": seconds,
         "stream_tokens": {name: len(stream) for name, stream in streams.items()},
         "date": date.today().isoformat(),
@@ -162,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "command": run_command(options),
-        "note": options.note,
+        "commit": stamps.commit(),
     }
     save_pair(options.out, target, draft, tokenizer, report)
     write_card(options.out, report)

@@ -1,12 +1,31 @@
-"""The model card of the shipped pair, written from its report."""
+"""The sizes of the shipped pair, and its model card, written from its report."""
 
 from pathlib import Path
 
+from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.memory import native_size
 from specdec_lite.texts.corpus import DOMAINS, HELD_OUT, PACKAGES
 from specdec_lite.training.loop import Plan
-from specdec_lite.training.pair_models import DRAFT, TARGET
 from specdec_lite.training.token_streams import MIXTURE, VOCABULARY
+
+TARGET = TransformerConfig(
+    VOCABULARY,
+    hidden_size=320,
+    intermediate_size=896,
+    num_layers=8,
+    num_heads=5,
+    num_kv_heads=5,
+    head_size=64,
+)
+DRAFT = TransformerConfig(
+    VOCABULARY,
+    hidden_size=192,
+    intermediate_size=512,
+    num_layers=2,
+    num_heads=3,
+    num_kv_heads=3,
+    head_size=64,
+)
 
 CARD = """# The shipped pair
 
@@ -28,7 +47,7 @@ Measures on held-out text (report.json contains all of them). α is the mean of 
   topics of `pydoc_data` ({docs:.2f} M){packages}, drawn with weights {mixture}. BPE of {vocabulary} entries. The last tenth of the steps ran at 1,024 tokens of context.
 - **Held out as whole documents.** {held_out}. Tests named after a held-out module are left out as well, and so are lines of held-out topics that other topics repeat.
 - **Measurement.** Every held-out token is scored once, in windows of 1,024 tokens that advance by 512. At least 512 tokens precede it where the document has them.
-- **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours. {note}
+- **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours, commit {commit}.
 - **License.** The weights: Apache-2.0, like this project. The text they were trained on: the Python Software Foundation License 2.0{licences}.
 """
 

@@ -152,37 +152,3 @@ def top_log_likelihood(logits: Tensor, p: Tensor, count: int = 10) -> Tensor:
     top = p.topk(min(count, p.shape[-1]))
     log_q = logits.log_softmax(-1).gather(-1, top.indices)
     return (top.values * log_q).sum(-1).mean()
-
-
-@torch.inference_mode()
-def acceptance_by_depth(
-    head: FeatureHead, target: CausalLM, tokens: Tensor, counted: Tensor, steps: int
-) -> list[dict[str, Tensor]]:
-    """Return measures of the tokens drafted at depth 0 … steps − 1 after each prefix of the texts.
-
-    Shapes: tokens [B, n], counted [B, n].
-    """
-    scores = target.score(tokens, target.new_cache(*tokens.shape), hidden_layers=head.layers)
-    logits = scores.logits.float()
-    likeliest = logits.argmax(-1)
-    inside = (logits[..., head.ids] - logits.logsumexp(-1, keepdim=True)).exp()
-    embedded = target.embed(tokens)
-    count = tokens.shape[1] - steps - 1
-    depths = []
-    for step, output in enumerate(unroll(head, scores.hidden, embedded, steps)):
-        where = counted[:, step + 2 : step + 2 + count]
-        before = slice(step + 1, step + 1 + count)
-        p = inside[:, before][where]
-        q = head.logits(output[where], head.rows(target)).float().softmax(-1)
-        text, row = where.nonzero().T
-        depths.append(
-            {
-                "alpha": torch.minimum(p, q).sum(-1),
-                "agrees": head.ids[q.argmax(-1)] == likeliest[:, before][where],
-                "covered": p.sum(-1),
-                "confidence": q.amax(-1),
-                "text": text,
-                "row": row,
-            }
-        )
-    return depths

@@ -1,11 +1,10 @@
 """Check that no prompt of a measurement shares 50 tokens in a row with any training text.
 
-The training texts are the pair's corpus, which is also the datastores' text, and SmolLM2's own
-prompts. The models' generated texts are continuations of these texts and are not rebuilt here.
+The training texts are the pair's corpus, which is also the datastores' text, and SmolLM2's
+requests. The models' generated texts are continuations of these texts and are not rebuilt here.
 """
 
-import random
-from itertools import islice
+import hashlib
 
 import numpy as np
 import pytest
@@ -19,12 +18,12 @@ from specdec_lite.texts.benchmark_prompts import (
     load_benchmark_prompts,
 )
 from specdec_lite.texts.corpus import HELD_OUT, evaluation_prompts, held_out_text, training_text
-from specdec_lite.texts.smollm2_tasks import TASKS
-from specdec_lite.training import smollm2_prompts
-from specdec_lite.training.smollm2_prompts import GRAM, KINDS
+from specdec_lite.texts.smollm2_tasks import AGENT, HISTORY, TASKS
 
-DRAWS = 8000
-"""Texts per kind, more than its 6,000 training prompts."""
+COMPARED = ("01918ac4", "e5a085ebb94ac986")
+"""The last commit with SmolLM2's training requests, and the sum of the prompts compared there."""
+GRAM = 50
+"""Number of consecutive tokens that no prompt and no training text share."""
 SHARES = "wave"
 """A held-out module whose documentation is repeated in another module of the corpus."""
 
@@ -95,16 +94,6 @@ def corpus() -> Indexed:
 
 
 @pytest.fixture(scope="module")
-def requests() -> Indexed:
-    """Return the requests that SmolLM2 answered to make the training text of its heads."""
-    draws = {kind: random.Random(f"0 {kind} False") for kind in KINDS}
-    texts = (
-        islice(smollm2_prompts.draw_messages(kind, False, draws[kind]), DRAWS) for kind in KINDS
-    )
-    return Indexed("\0".join(dict.fromkeys(text for rows in texts for text in rows)))
-
-
-@pytest.fixture(scope="module")
 def prompts() -> list[tuple]:
     """Return (tokenizer, prompt) for both targets."""
     pair, smollm2 = load_pair(device="cpu").tokenizer, load_tokenizer(smollm2_folder())
@@ -122,9 +111,15 @@ def test_no_prompt_shares_fifty_tokens_with_the_corpus(prompts, corpus):
     assert [prompt for each in prompts if (prompt := shared(*each, corpus))] == []
 
 
-def test_no_prompt_shares_fifty_tokens_with_smollm2_requests(prompts, requests):
-    assert requests.text.count("\0") > 4000 * len(KINDS)
-    assert [prompt for each in prompts if (prompt := shared(*each, requests))] == []
+def test_the_prompts_are_those_that_were_compared_with_smollm2s_requests(prompts):
+    """Training requests of SmolLM2 are drawn by code that left the repository after COMPARED.
+
+    If a prompt changes, check out that commit, copy the prompts into it, run this file's tests,
+    and write the new sum here.
+    """
+    tasks = {task.text for task in (*AGENT, *HISTORY)}
+    texts = sorted(tasks | {text for _, text in prompts})
+    assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == COMPARED[1]
 
 
 @pytest.mark.parametrize("length", [BLOCK, 2 * BLOCK - 2, 2 * BLOCK - 1, 3 * BLOCK + 5])
@@ -136,12 +131,11 @@ def test_an_index_contains_what_its_text_contains(length):
         assert words in index and f"{words[:-1]}x" not in index
 
 
-def test_a_prompt_from_the_corpus_is_detected(prompts, corpus, requests):
+def test_a_prompt_from_the_corpus_is_detected(prompts, corpus):
     for tokenizer in {id(each): each for each, _ in prompts}.values():
-        for text in (corpus, requests):
-            start = len(text.text) // 3
-            copied = text.text[start : start + 1200]
-            assert shared(tokenizer, f"Something of my own. {copied}", text)
+        start = len(corpus.text) // 3
+        copied = corpus.text[start : start + 1200]
+        assert shared(tokenizer, f"Something of my own. {copied}", corpus)
     tokenizer = prompts[0][0]
     repeated = held_out_text()["code"][HELD_OUT["code"].index(SHARES)]
     assert shared(tokenizer, repeated, corpus)

@@ -24,7 +24,8 @@ from specdec_lite.loading.weights import save
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
-from specdec_lite.training.unroll import acceptance_by_depth, unroll
+from specdec_lite.training.anchors import anchor_acceptance
+from specdec_lite.training.unroll import unroll
 
 TARGET = native(num_layers=3)
 GROWTH = ConfidenceTree(3, 3, 9)
@@ -289,12 +290,14 @@ def test_offline_acceptance_equals_that_of_the_first_node_in_decoding():
     head = random_head(target, scale=0.6)
     steps = list(stream(target, [1, 2, 0], EagleDrafter(target, head, 1), 40))
     text = torch.tensor([[1, 2, 0, *(token for step in steps for token in step.tokens)]])
-    rows = acceptance_by_depth(head, target, text, torch.ones_like(text, dtype=torch.bool), 1)[0]
-    agrees = dict(zip(rows["row"].tolist(), rows["agrees"].tolist()))
+    layers = (*head.layers, "final")
+    states = target.score(text, target.new_cache(), hidden_layers=layers).hidden
+    anchors = torch.arange(1, text.shape[1] - 1)
+    agrees = anchor_acceptance(head, target, text, states, anchors, 1)["agrees"][0, :, 0].bool()
     length = 3
     online = []
     for step in steps[:-2]:
-        online.append((bool(step.path), agrees[length - 2]))
+        online.append((bool(step.path), bool(agrees[length - 2])))
         length += len(step.tokens)
     assert {True, False} == {kept for kept, _ in online}
     assert all(kept == offline for kept, offline in online)

@@ -20,8 +20,7 @@ from specdec_lite.drafters.heads import ReducedHeads
 from specdec_lite.drafters.published import read_eagle, read_medusa
 from specdec_lite.drafters.published_blocks import read_blocks
 from specdec_lite.sampling import Sampling
-from specdec_lite.training.export import export
-from specdec_lite.training.export_parallel import export_blocks, export_medusa
+from specdec_lite.training.export import export, export_blocks, export_medusa
 
 TARGET = native(num_layers=8)
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=24).tokens

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from specdec_lite.drafters.heads import OutputHead, ReducedHeads
 from specdec_lite.training.anchors import anchor_logits
-from specdec_lite.training.export_parallel import export_blocks, export_medusa
+from specdec_lite.training.export import export_blocks, export_medusa
 
 TARGET = native(num_layers=8, dtype=torch.float32)
 TEXT = torch.tensor([[5, 17, 3, 41, 9, 28, 33, 12]])
@@ -39,7 +39,7 @@ def states(layers):
     return TARGET.score(TEXT, TARGET.new_cache(), hidden_layers=(*layers, "final")).hidden
 
 
-def test_exported_medusa_resultgive_our_logits(tmp_path):
+def test_exported_medusa_heads_give_our_logits(tmp_path):
     export_medusa(tmp_path, heads(), TARGET, torch.float32)
     w = load_file(tmp_path / "model.safetensors")
     assert {name: tuple(t.shape) for name, t in w.items()} == {

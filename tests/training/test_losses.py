@@ -4,16 +4,23 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
+from heads_zoo import random_heads
+from models_zoo import native
 
 from specdec_lite import theory
 from specdec_lite.training.losses import (
     DIVERGENCES,
+    final_states,
     forward_kl,
+    head_loss,
     hybrid,
     log_acceptance,
+    mean_loss,
     negative_log_acceptance,
     reverse_kl,
     total_variation,
+    weighted_loss,
 )
 
 
@@ -102,3 +109,28 @@ def test_total_variation_has_no_gradient_for_disjoint_distributions():
     assert gradient(total_variation, log_p, logits).abs().max() < 1e-10
     for loss in (forward_kl, negative_log_acceptance, hybrid):
         assert gradient(loss, log_p, logits).abs().max() > 0.1
+
+
+# Losses on windows --------------------------------------------------------------------------------
+
+
+def test_head_i_is_scored_on_the_token_i_plus_two_ahead():
+    model, rows = (
+        native(dtype=torch.float32),
+        torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0)),
+    )
+    heads, hidden = random_heads(model), final_states(model.model, rows[:, :-1])
+    each = []
+    for index in (-1, 0, 1, 2):
+        terms = []
+        for b in range(2):
+            for j in range(11 - index):
+                state = hidden[b, j] if index < 0 else heads(hidden[b, j])[index]
+                terms.append(F.cross_entropy(model.head(state), rows[b, j + index + 2]))
+        each.append(head_loss(model.model, heads, hidden, rows, index).item())
+        assert each[-1] == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
+    mean = mean_loss(model.model, heads, hidden, rows).item()
+    weighted = weighted_loss(model.model, heads, hidden, rows).item()
+    assert mean == pytest.approx(sum(each[1:]) / 3, rel=1e-5)
+    expected = sum(0.8**k * loss for k, loss in enumerate(each[1:], 1))
+    assert weighted == pytest.approx(expected, rel=1e-5)

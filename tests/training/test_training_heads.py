@@ -1,10 +1,14 @@
-"""Heads trained at the same anchors: what a row reads, what it is scored on, whole runs.
+"""Trained heads: what a row reads, what it is scored on, and a whole run of every row of the table.
 
 That training computes what drafting computes is tested in tests/drafters/test_parallel.py.
 """
 
 import json
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from heads_zoo import (
@@ -16,21 +20,15 @@ from heads_zoo import (
 )
 from models_zoo import native
 
-from specdec_lite import generate
-from specdec_lite.drafters import (
-    BlockDiffusionDrafter,
-    HydraDrafter,
-    MarkovDrafter,
-    MedusaDrafter,
-    MlpSpeculatorDrafter,
-    PardDrafter,
-)
+from specdec_lite import TokenTree, drafters, generate
 from specdec_lite.drafters.block_head import Correction
+from specdec_lite.drafters.heads import ExitHead
+from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.weights import FILE, load, read_stored, save
-from specdec_lite.training import anchors, eagle, head_trainer, heads
+from specdec_lite.loading.weights import FILE, load, read_stored
+from specdec_lite.measure import stamps
+from specdec_lite.training import anchors, evaluation, heads, loop, texts
 from specdec_lite.training.__main__ import main
-from specdec_lite.tree import TokenTree
 
 TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
 TEXT = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
@@ -119,9 +117,9 @@ def wrapped(target, known, anchors, depths):
 
 def test_no_token_after_the_end_is_scored(monkeypatch):
     counted = torch.ones_like(TEXT, dtype=torch.bool)
-    assert head_trainer.usable_anchors(counted, 3).tolist() == list(range(1, 21))
+    assert heads.usable_anchors(counted, 3).tolist() == list(range(1, 21))
     counted[:, :7] = False
-    assert head_trainer.usable_anchors(counted, 3).tolist() == list(range(6, 21))
+    assert heads.usable_anchors(counted, 3).tolist() == list(range(6, 21))
 
     def moved(anchor):
         """Return whether another first state changes the loss of a head that reads its own row."""
@@ -141,95 +139,11 @@ def test_no_token_after_the_end_is_scored(monkeypatch):
     assert moved(22)
 
 
-def tiny(monkeypatch):
-    """Replace the shipped pair and its texts by tiny ones."""
-    samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in TEXT]
-    draft = native(vocab_size=40, seed=2, dtype=torch.float32)
-    pair = Pair(TARGET, draft, None)
-    monkeypatch.setattr(head_trainer, "load_pair", lambda **options: pair)
-    monkeypatch.setattr(head_trainer, "pair_texts", lambda *args: eagle.Texts(samples, samples))
-    trainable = lambda trainer, rank=0: random_blocks(TARGET, 8, rank).requires_grad_()
-    monkeypatch.setattr(heads, "block_head", trainable)
-    monkeypatch.setattr(heads, "load", lambda *args: random_heads(TARGET, 4))
-    return pair
-
-
-@pytest.mark.parametrize("kind", heads.KINDS["pair"])
-def test_a_whole_run_resumes_where_it_stopped(kind, tmp_path, monkeypatch):
-    pair = tiny(monkeypatch)
-    arguments = ["heads", "--kind", kind, "--texts", "16", "--epochs", "4"]
-    folder = tmp_path / "out" / "pair"
-    arguments += ["--out", str(folder), "--work", str(tmp_path / "work")]
-    before = [weight.clone() for weight in TARGET.model.parameters()]
-    main(arguments)
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    assert report["steps"] == 4 and len(report["held_out"]["alpha"]["mean"]) >= 4
-    if kind == "markov":
-        drafter = MarkovDrafter(TARGET, random_heads(TARGET, 4), load(folder, TARGET, Correction))
-    else:
-        names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter, "hydra": HydraDrafter}
-        drafter = names.get(kind, BlockDiffusionDrafter).from_pretrained(TARGET, folder)
-    assert drafter.limits().is_chain
-    first = read_stored(folder / FILE, "")[1]
-    main(arguments)  # from its checkpoint, with nothing left to do
-    again = read_stored(folder / FILE, "")[1]
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert all(map(torch.equal, before, pair.target.model.parameters()))
-
-
-def tiny_smollm2(monkeypatch):
-    """Replace SmolLM2 and its answers by tiny ones of unequal lengths."""
-    samples = [
-        eagle.Sample(row[: 24 - i], 5 + i, "a", temperature)
-        for temperature in (0.0, 1.0)
-        for i, row in enumerate(TEXT)
-    ]
-    texts = eagle.Texts(samples * 3, samples)
-    monkeypatch.setattr(head_trainer, "load_smollm2", lambda *options: (TARGET, None))
-    monkeypatch.setattr(head_trainer, "smollm2_texts", lambda *args: texts)
-    monkeypatch.setattr(heads, "DRAFT_VOCABULARY", 24)
-    build = lambda trainer: blocks_of(trainer.most_frequent_tokens(24))
-    monkeypatch.setitem(heads.KINDS["smollm2"], "block_diffusion", (build, 3, 1e-3))
-
-
-def blocks_of(ids):
-    head = random_blocks(TARGET, 4, words=len(ids), layers=(2, 4, 5), qk_norm=True)
-    head.words.ids.copy_(ids)
-    return head.requires_grad_(True)
-
-
-def test_whole_runs_for_smollm2_with_a_draft_vocabulary(tmp_path, monkeypatch):
-    tiny_smollm2(monkeypatch)
-    monkeypatch.setattr(heads, "MEDUSA", tmp_path / "medusa" / "pair")
-    arguments = ["heads", "--target", "smollm2", "--epochs", "2", "--work", str(tmp_path / "work")]
-    reports = {}
-    for kind in heads.KINDS["smollm2"]:
-        folder = tmp_path / kind / "smollm2"
-        main([*arguments, "--kind", kind, "--out", str(folder)])
-        reports[kind] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        assert reports[kind]["texts"] == 18 and "--target smollm2" in reports[kind]["command"]
-    rates = reports["medusa"]["held_out"]["alpha"]["mean"]
-    assert len(rates) == 4 and all(0 < rate < 1 for rate in rates)
-    medusa = MedusaDrafter.from_pretrained(
-        TARGET, tmp_path / "medusa" / "smollm2", TokenTree([0, 1, 0], [-1, -1, 0])
-    )
-    correction = load(tmp_path / "markov" / "smollm2", TARGET, Correction)
-    blocks = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path / "block_diffusion" / "smollm2")
-    vocabulary = set(medusa.heads.words.ids.tolist())
-    plain = generate(TARGET, TEXT[0, :6].tolist(), max_new_tokens=12)
-    for drafter in (medusa, MarkovDrafter(TARGET, medusa.heads, correction), blocks):
-        out = generate(TARGET, TEXT[0, :6].tolist(), drafter, 12)
-        assert out.tokens.tolist() == plain.tokens.tolist()
-        assert {token for step in out.steps for token in step.tree.tokens.tolist()} <= vocabulary
-    with pytest.raises(ValueError, match="kind='pard'"):
-        main([*arguments, "--kind", "pard", "--out", str(tmp_path)])
-
-
 def test_only_tokens_that_the_target_wrote_are_scored():
     """Prompts and padding change no loss."""
     counted = torch.ones_like(TEXT, dtype=torch.bool)
     counted[0, :9] = counted[1, 15:] = False
-    positions = head_trainer.usable_anchors(counted, 1)
+    positions = heads.usable_anchors(counted, 1)
     head = HEADS["heads"]()
     loss = lambda *rows: float(anchors.anchor_loss(head, TARGET, *rows))
     alone = [
@@ -249,8 +163,186 @@ def test_only_tokens_that_the_target_wrote_are_scored():
     assert abs(right - loss(TEXT, states(), positions, 1, 1.0)) > 1e-4
 
 
-def test_weights_of_every_kind_can_be_saved(tmp_path):
-    for kind in ("speculator", "pard", "blocks"):
-        head = HEADS[kind]()
-        save(tmp_path / kind, head, TARGET, heads.stored_config(head))
-        assert (tmp_path / kind / "weights.safetensors").is_file()
+# Whole runs ---------------------------------------------------------------------------------------
+
+KINDS = [
+    (name, kind)
+    for name, kinds in heads.HEADS.items()
+    for kind in kinds
+    if (name, kind) not in (("smollm2", "early_exit"), ("smollm2", "pass_rows"))  # as the pair's
+]
+KIND = pytest.mark.parametrize("name, kind", KINDS)
+LOAD = {
+    "blockwise": lambda path: drafters.BlockwiseDrafter.from_pretrained(TARGET, path),
+    "medusa": lambda path: drafters.MedusaDrafter.from_pretrained(TARGET, path),
+    "early_exit": lambda path: drafters.EarlyExitDrafter(
+        TARGET, 2, 3, adapter=load(path, TARGET, ExitHead)
+    ),
+    "pass_rows": lambda path: drafters.PassDrafter(TARGET, load(path, TARGET, LookaheadRows)),
+    "eagle1": lambda path: drafters.EagleDrafter.from_pretrained(TARGET, 1, path),
+    "hass": lambda path: drafters.EagleDrafter.from_pretrained(TARGET, 1, path),
+    "eagle3": lambda path: drafters.EagleDrafter.from_pretrained(TARGET, 3, path),
+    "mtp": lambda path: drafters.MtpDrafter.from_pretrained(TARGET, path),
+    "mlp_speculator": lambda path: drafters.MlpSpeculatorDrafter.from_pretrained(TARGET, path),
+    "pard": lambda path: drafters.PardDrafter.from_pretrained(TARGET, path),
+    "block_diffusion": lambda path: drafters.BlockDiffusionDrafter.from_pretrained(TARGET, path),
+    "hydra": lambda path: drafters.HydraDrafter.from_pretrained(TARGET, path),
+    "markov": lambda path: drafters.MarkovDrafter(
+        TARGET, heads.load("", TARGET, None), load(path, TARGET, Correction)
+    ),
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Replace the targets, their texts and the sizes of a run by tiny ones."""
+    samples = [
+        texts.Sample(row[: 24 - i], 5 + i, "a", temperature)
+        for temperature in (0.0, 1.0)
+        for i, row in enumerate(TEXT)
+    ]
+    ours = lambda *args: texts.Texts(samples * 3, samples)
+    draft = native(vocab_size=40, seed=2, dtype=torch.float32)
+    streams = {"library": np.tile(np.arange(40, dtype=np.uint16), 20)}
+    monkeypatch.setattr(heads, "load_pair", lambda **options: Pair(TARGET, draft, None))
+    monkeypatch.setattr(heads, "load_smollm2", lambda *options: (TARGET, None))
+    monkeypatch.setattr(heads, "TEXTS", dict.fromkeys(heads.HEADS, ours))
+    monkeypatch.setattr(heads, "prepare", lambda *args: (None, streams))
+    monkeypatch.setattr(heads, "own_stream", lambda *args: streams)
+    monkeypatch.setattr(heads, "DRAFT_VOCABULARY", 24)
+    monkeypatch.setattr(heads, "load", lambda *args: random_heads(TARGET, 4))
+    monkeypatch.setattr(evaluation, "calibration_prompts", lambda tokenizer: TEXT[:, :6])
+    monkeypatch.setattr(evaluation, "held_out_rows", lambda tokenizer: TEXT)
+    monkeypatch.setattr(evaluation, "OWN_TOKENS", 10)
+    for name, kind in KINDS:
+        if windows := heads.HEADS[name][kind].windows:
+            windows = replace(windows, batch=2, context=20, long_context=20)
+            row = replace(heads.HEADS[name][kind], windows=windows)
+            monkeypatch.setitem(heads.HEADS[name], kind, row)
+
+
+@KIND
+def test_a_run_stores_a_drafter_and_ends_the_same_if_interrupted(
+    name, kind, tiny, tmp_path, monkeypatch
+):
+    before = [weight.clone() for weight in TARGET.model.parameters()]
+    words = ["heads", "--target", name, "--kind", kind, "--steps", "4", "--rate", "0.01"]
+
+    def run(folder):
+        main([*words, "--out", str(tmp_path / folder), "--work", str(tmp_path / f"{folder}-work")])
+        return read_stored(tmp_path / folder / FILE, "")[1]
+
+    whole = run("whole")
+    times, steps, one_step = count(0.0, 200.0), count(), loop.one_step  # a checkpoint per step
+
+    def interrupted(*args):
+        if next(steps) == 2:
+            raise KeyboardInterrupt
+        return one_step(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop.time, "monotonic", lambda: next(times))
+        patch.setattr(loop, "one_step", interrupted)
+        run("parts")
+    done = []
+    monkeypatch.setattr(loop, "one_step", lambda *args: done.append(1) or one_step(*args))
+    parts = run("parts")
+    assert len(done) == 2 and all(torch.equal(whole[part], parts[part]) for part in whole)
+    assert all(map(torch.equal, before, TARGET.model.parameters()))
+    report = json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
+    stamps.validate("report.json", report)
+    assert f"--kind {kind}" in report["command"] and report["steps"] == 4
+    depths = heads.HEADS[name][kind].depths
+    assert len(report["held_out"]["alpha"]["mean"] if depths else []) == depths
+    drafter = LOAD[kind](tmp_path / "whole")
+    plain = generate(TARGET, TEXT[0, :6].tolist(), max_new_tokens=12)
+    out = generate(TARGET, TEXT[0, :6].tolist(), drafter, 12)
+    assert out.tokens.tolist() == plain.tokens.tolist()
+    if name == "smollm2" and kind != "markov" and depths:
+        words = getattr(drafter, "heads", getattr(drafter, "head", None))
+        ids = set((words.ids if hasattr(words, "ids") else words.words.ids).tolist())
+        assert {token for step in out.steps for token in step.tree.tokens.tolist()} <= ids
+
+
+@KIND
+def test_training_lowers_the_loss(name, kind, tiny, tmp_path):
+    trainer = heads.Trainer(name, heads.HEADS[name][kind], tmp_path)
+    tokens = torch.arange(21)[None].repeat(2, 1)
+    if not trainer.method.windows:
+        tokens, counted = texts.batch_by_length(trainer.texts.training, 9, 5)[0]
+    batch = heads.Batch(tokens, None if trainer.method.windows else counted)
+
+    def loss():
+        with torch.no_grad():
+            return trainer.method.loss(trainer, batch).item()
+
+    before = loss()
+    trainer.train(tmp_path / "run.pt", 30, 1e-2)
+    assert loss() < 0.97 * before
+    assert not any(weight.requires_grad for weight in trainer.head.parameters())
+
+
+def test_a_kind_that_a_target_lacks_is_rejected(tiny, tmp_path):
+    with pytest.raises(ValueError, match="kind='pard'"):
+        main(["heads", "--target", "smollm2", "--kind", "pard", "--out", str(tmp_path)])
+
+
+# Texts and ranks ----------------------------------------------------------------------------------
+
+
+def test_smollm2s_answers_are_read(monkeypatch):
+    """The repository holds 288 held-out answers and 64 others, each after its chat prompt."""
+    monkeypatch.chdir(Path(__file__).parents[2])
+    read = texts.smollm2_texts(TARGET, None, Path())
+    assert len(read.held_out) == 288 and len(read.training) == 64
+    every = [*read.held_out, *read.training]
+    assert {text.temperature for text in every} == {0.0, 0.7, 1.0}
+    assert all(5 < text.start < len(text.ids) and int(text.ids.max()) < 49152 for text in every)
+    assert len(texts.smollm2_texts(TARGET, None, Path(), 8).training) == 8
+    monkeypatch.chdir(Path(__file__).parent)
+    with pytest.raises(ValueError, match="training_text"):
+        texts.smollm2_texts(TARGET, None, Path())
+
+
+def test_the_pairs_texts_are_the_targets_continuations(tmp_path, monkeypatch):
+    streams = {"library": np.tile(np.arange(40, dtype=np.uint16), 20)}
+    monkeypatch.setattr(texts, "prepare", lambda *args: (None, streams))
+    monkeypatch.setattr(texts, "calibration_prompts", lambda tokenizer: TEXT[:, :6])
+    read = texts.pair_texts(TARGET, None, tmp_path, 6, prompt=6, new=5)
+    assert [text.temperature for text in read.training] == [0.0] * 3 + [1.0] * 3
+    assert len(read.held_out) == 6 and {text.start for text in read.training} == {6}
+    for text in (*read.training[:3], *read.held_out[:3]):
+        plain = generate(TARGET, text.ids[:6].tolist(), max_new_tokens=5)
+        assert text.ids[6:].tolist() == plain.tokens.tolist()
+
+
+class Letters:
+    """A tokenizer of 40 tokens: the code of a character modulo 40."""
+
+    encode = staticmethod(lambda text: [ord(c) % 40 for c in text[:600]])
+
+
+def test_calibration_prompts_are_no_evaluation_prompts():
+    used = {
+        tuple(Letters.encode(item["text"])[:96])
+        for items in texts.evaluation_prompts().values()
+        for item in items
+    }
+    prompts = texts.calibration_prompts(Letters)
+    assert len(prompts) > 50 and prompts.shape[1] == 96
+    assert not used & set(map(tuple, prompts.tolist()))
+
+
+@pytest.mark.parametrize("first", [2, 6])
+def test_ranks_are_those_of_the_true_tokens(first):
+    medusa, expected = random_heads(TARGET, 3), []
+    drafter = drafters.MedusaDrafter(TARGET, medusa, TokenTree.chain([0]))
+    for row in TEXT:
+        for start in range(first, len(row) - 2):
+            # After row[:start] the heads predict row[start : start + 3].
+            scores = TARGET.score(row[: start - 1], TARGET.new_cache(), hidden_layers=("final",))
+            order = drafter.logits(scores.hidden["final"][0, -1]).argsort(-1, descending=True)
+            expected.append([order[k].tolist().index(int(row[start + k])) for k in range(3)])
+    assert evaluation.hit_ranks(TARGET, medusa, TEXT, first).tolist() == expected
+    table = evaluation.rank_table(TARGET, medusa, TEXT, first)
+    assert table[1][0] == pytest.approx(np.mean([row[1] == 0 for row in expected]))

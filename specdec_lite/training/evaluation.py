@@ -1,4 +1,4 @@
-"""Evaluation of the shipped pair on held-out text: bits per byte, acceptance, agreement."""
+"""Evaluation on held-out text: of the shipped pair, and of Medusa's heads by rank."""
 
 import math
 from collections import Counter
@@ -8,8 +8,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.texts.corpus import held_out_text
+from specdec_lite.training.own_text import continue_prompts
+from specdec_lite.training.texts import calibration_prompts, held_out_rows
+from specdec_lite.tree import TokenTree
+
+RANKS = 10
+NODES = 16
+"""Nodes of the tree that is stored beside Medusa's heads."""
+OWN_TOKENS = 128
+"""Tokens of each of the target's own texts."""
+OWN_TEXT = {"greedy": 0.0, "sampled": 1.0}
+"""Kind of the target's own text → its temperature."""
+
+# The pair -----------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -84,3 +99,45 @@ def averages(sums: Counter, with_draft: bool) -> dict[str, float]:
         report["alpha"] = sums["alpha"] / sums["tokens"]
         report["argmax_agreement"] = sums["agree"] / sums["tokens"]
     return report
+
+
+# Medusa's heads -----------------------------------------------------------------------------------
+
+
+def medusa_report(target: CausalLM, heads: Heads, tokenizer) -> dict:
+    """Return the accuracies [heads][guesses] on three kinds of text, and the best tree for them."""
+    prompts = calibration_prompts(tokenizer)
+    table = {"text": rank_table(target, heads, held_out_rows(tokenizer), 2)}
+    for name, temperature in OWN_TEXT.items():
+        text = continue_prompts(target, prompts, OWN_TOKENS, temperature)
+        table[name] = rank_table(target, heads, text, prompts.shape[1])
+    tree = TokenTree.best(table["greedy"], NODES)
+    stored = {"tokens": tree.tokens.tolist(), "parents": list(tree.parents)}
+    return {"accuracies": table, "tree": stored}
+
+
+def rank_table(target: CausalLM, heads: Heads, ids: Tensor, first: int) -> list[list[float]]:
+    """Return how often guess r of head k was the true token, as a table [heads][guesses].
+
+    Shapes: ids [B, n].
+    """
+    parts = ids.to(target.device).split(32)
+    ranks = torch.cat([hit_ranks(target, heads, rows, first) for rows in parts])
+    return [
+        [(ranks[:, level] == rank).float().mean().item() for rank in range(RANKS)]
+        for level in range(ranks.shape[1])
+    ]
+
+
+@torch.inference_mode()
+def hit_ranks(target: CausalLM, heads: Heads, ids: Tensor, first: int = 2) -> Tensor:
+    """Return the rank at which each head put the true token, 0 for its likeliest guess.
+
+    Shapes: ids [B, n].
+    """
+    cache = target.new_cache(*ids.shape)
+    hidden = target.score(ids, cache, hidden_layers=("final",), last=True).hidden["final"]
+    count = heads.count
+    logits = target.head(heads(hidden[:, first - 2 : ids.shape[1] - count - 1])).float()
+    true_tokens = ids[:, first:].unfold(1, count, 1)[:, : logits.shape[1], :, None]
+    return (logits > logits.gather(-1, true_tokens)).sum(-1).flatten(0, 1)
