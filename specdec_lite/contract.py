@@ -135,13 +135,11 @@ class Drafter:
 
     Attributes:
         hidden_layers: the target's hidden states that it wants to see in `Context.scores`.
-        target: the model that it was made from; None if it drafts for any.
         makes_passes: whether drafting runs a model that `draft_model` does not return, as drafting
             with a part of the target does.
     """
 
     hidden_layers: tuple[Layer, ...] = ()
-    target: CausalLM | None = None
     makes_passes: bool = False
 
     def start(self, context: Context) -> Session:
@@ -155,14 +153,15 @@ class Drafter:
     def check(self, target: CausalLM, positions: int) -> None:
         """Raise ValueError, before any model runs, if it cannot draft for a target.
 
-        A drafter that wraps other drafters calls their `check`.
+        A drafter that wraps other drafters calls their `check`; one with an attribute `target` drafts
+        for that model alone.
 
         Args:
             target: the model to draft for.
             positions: length of the text, prompt included.
         """
-        if self.target is not None:
-            checks.own_target(self.target, target)
+        if (own := getattr(self, "target", None)) is not None:
+            checks.own_target(own, target)
 
     def check_rule(self, rule: object) -> None:
         """Raise ValueError if this drafter would change the distribution under a lossless rule.

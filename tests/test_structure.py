@@ -129,7 +129,7 @@ BUDGETS = {
     "specdec_book/exercises": 3774,
     "specdec_book/recordings": 1321,
     "specdec_book/viz": 14721,
-    "specdec_lite": 3348,
+    "specdec_lite": 3347,
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2543,
     "specdec_lite/drafters": 6880,
