@@ -2,11 +2,8 @@
 
 import copy
 
-import pytest
 import torch
-from chosen import one_in
 from models_zoo import PROMPT, build, native, perturbed, shipped
-from registry import COMPOSITES, DRAFTERS, SEEDED_DRAFTERS
 
 from specdec_lite import CausalLM, drafters as d, generate, generate_batch, stream
 from specdec_lite.gpu.graphs import StaticLM
@@ -16,7 +13,6 @@ from specdec_lite.options import prepare
 LONG = generate(native(), PROMPT, None, 24, stop_token_ids=()).tokens.tolist()
 LAST = next(i for i in range(9, 24) if LONG[i] not in LONG[:i])
 """The position of a token that the text has not had before: in the middle of a draft."""
-MAKERS = DRAFTERS | SEEDED_DRAFTERS
 
 
 def ending(target=None) -> CausalLM:
@@ -24,21 +20,6 @@ def ending(target=None) -> CausalLM:
     target = CausalLM((native() if target is None else target).model)
     target.end_of_text = (LONG[LAST],)
     return target
-
-
-@pytest.mark.parametrize("name", one_in(3, [None, *MAKERS], ["None", "draft model"]))
-def test_a_text_ends_where_the_target_ends_it(name):
-    target = ending()
-    drafter = None if name is None else MAKERS[name](target)
-    assert generate(target, PROMPT, drafter, 24).tokens.tolist() == LONG[: LAST + 1]
-    assert generate(target, PROMPT, drafter, 24, stop_token_ids=()).tokens.tolist() == LONG
-
-
-@pytest.mark.parametrize("outer", COMPOSITES)
-def test_a_composite_ends_there_too(outer):
-    target = ending()
-    drafter = COMPOSITES[outer](lambda model: d.ModelDrafter(perturbed(model), 4), target)
-    assert generate(target, PROMPT, drafter, 24).tokens.tolist() == LONG[: LAST + 1]
 
 
 def test_every_way_to_decode_has_this_default():

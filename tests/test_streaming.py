@@ -7,7 +7,7 @@ import torch
 from models_zoo import native, shipped
 
 from specdec_lite import generate, stream_text
-from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters import ModelDrafter
 from specdec_lite.texts.streaming import TextPieces
 
 PROMPT = "def main():\n    "
@@ -44,30 +44,6 @@ def test_bytes_that_never_become_a_character_are_replaced_at_the_end():
     ids = shipped().tokenizer.encode("🙂")[:-1]
     decoder = TextPieces(shipped().tokenizer, [5])
     assert decoder.add(ids) == "" and "\ufffd" in decoder.add((), final=True)
-
-
-@pytest.mark.parametrize("draft", [None, "model", "lookup"])
-@pytest.mark.parametrize("start, size", [(10, 1), (10, 9), (25, 4), (0, 3), (31, 2)])
-def test_a_stop_string_ends_the_text_before_it_whatever_a_round_accepts(start, size, draft):
-    """Overlapping strings too: the one that is complete first ends the text."""
-    text, drafters = (
-        whole(),
-        {"model": ModelDrafter(shipped().draft, 4), "lookup": PromptLookupDrafter(6)},
-    )
-    stop, around = text[start : start + size], text[max(start - 1, 0) : start + size + 1]
-    for stops in (stop, [stop, "never"], (stop, stop + "x"), (around, stop), (stop[-1], around)):
-        pieces = stream_text(
-            shipped().target,
-            shipped().tokenizer,
-            PROMPT,
-            drafters.get(draft),
-            60,
-            stop_strings=stops,
-            stop_token_ids=(),
-        )
-        each = [stops] if isinstance(stops, str) else stops
-        ends = [(text.index(s) + len(s), text.index(s)) for s in each if s in text]
-        assert "".join(pieces) == text[: min(ends)[1]]
 
 
 def test_a_stop_string_that_does_not_come_changes_nothing():

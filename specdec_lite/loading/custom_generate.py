@@ -69,9 +69,9 @@ class SpeculativeGenerate:
     Args:
         drafter: any drafter. One that is made from a target is made from this model: `CausalLM(model)`.
         rule: as in `generate`.
-        streamer: a streamer of transformers, which is given the prompt and then the tokens of every
-            round, and is ended with the text. Give it here: transformers passes none to a custom
-            loop, so one given to `model.generate` is never ended.
+        streamer: a streamer of transformers, which is given the prompt and then one token after
+            another, and is ended with the text. Give it here: transformers passes none to a custom
+            loop, so the reader of one that is given to `model.generate` waits forever.
 
     Attributes:
         output: tokens, steps and statistics of the last call; None before the first.
@@ -123,14 +123,15 @@ class SpeculativeGenerate:
         return torch.cat((input_ids, self.output.tokens[None].to(input_ids)), dim=1)
 
     def _streamed(self, input_ids: Tensor, rounds: Iterator[Step]) -> Iterator[Step]:
-        """Yield the rounds, and feed the streamer with the prompt [1, n] and each round's tokens."""
+        """Yield the rounds, and feed the streamer with the prompt [1, n] and each token."""
         if self.streamer is None:
             yield from rounds
             return
         try:
             self.streamer.put(input_ids.cpu())
             for step in rounds:
-                self.streamer.put(torch.tensor(step.tokens))
+                for token in step.tokens:  # one by one, as transformers does
+                    self.streamer.put(torch.tensor([token]))
                 yield step
         finally:  # a reader in another thread waits for the end, also after an error
             self.streamer.end()

@@ -3,8 +3,7 @@
 import models_zoo
 import pytest
 import torch
-from chosen import one_in
-from registry import DRAFTERS, NATIVE_ONLY
+from registry import DRAFTERS
 from transformers import (
     CLIPVisionConfig,
     LlamaConfig,
@@ -21,8 +20,6 @@ from specdec_lite.loading.custom_generate import SpeculativeGenerate
 from specdec_lite.sampling import Sampling
 
 PROMPT = torch.tensor([models_zoo.PROMPT])
-SOME = ["draft model", "Medusa heads, a sparse tree", "suffix decoding"]
-"""A chain, a tree, and a draft without a model."""
 
 
 def model_of(family: str):
@@ -173,29 +170,6 @@ def test_penalties_and_constraints_follow_every_path(options):
         drafter = DRAFTERS[name](CausalLM(model))
         text = model.generate(PROMPT, custom_generate=SpeculativeGenerate(drafter), **settings)
         assert text.tolist() == plain.tolist()
-
-
-@pytest.mark.parametrize("name", one_in(4, sorted({*DRAFTERS} - NATIVE_ONLY), SOME))
-def test_every_drafter_works_in_the_hook(name):
-    model = model_of("Llama")
-    hook = SpeculativeGenerate(DRAFTERS[name](CausalLM(model)))
-    plain = model.generate(PROMPT, max_new_tokens=24, do_sample=False)
-    text = model.generate(PROMPT, custom_generate=hook, max_new_tokens=24, do_sample=False)
-    assert text.tolist() == plain.tolist()
-
-
-def test_a_streamer_is_fed_and_ended():
-    model, got = model_of("Llama"), []
-
-    class Streamer:
-        put = staticmethod(lambda value: got.append(value.flatten().tolist()))
-        end = staticmethod(lambda: got.append("end"))
-
-    hook = SpeculativeGenerate(ModelDrafter(CausalLM(model), 3), streamer=Streamer())
-    text = model.generate(PROMPT, custom_generate=hook, max_new_tokens=9, do_sample=False)
-    assert got[0] == PROMPT[0].tolist() and got[-1] == "end"
-    assert [token for part in got[:-1] for token in part] == text[0].tolist()
-    assert max(map(len, got[1:-1])) > 1, "a round's tokens come together"
 
 
 def test_a_streamer_is_ended_after_an_error():
