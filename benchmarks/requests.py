@@ -11,138 +11,19 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 KINDS = ("question", "code", "edit", "json", "summary", "story")
 REPEATED = 6
 """Words in a row that an answer may not contain twice."""
 
-FACTS = {
-    "What is the capital of France, and what is it known for?": "Paris",
-    "Why is the sky blue?": "scatter",
-    "What is photosynthesis?": "light",
-    "Why does ice float on water?": "dens",
-    "What causes the seasons of the year?": "tilt",
-    "What is a volcano?": "magma|lava",
-    "Why do leaves change color in autumn?": "chlorophyll",
-    "What does the heart do?": "blood",
-    "What is the largest planet of the solar system?": "Jupiter",
-    "Who wrote Romeo and Juliet?": "Shakespeare",
-    "How do plants drink water?": "root",
-    "What is gravity?": "force",
-    "Why do we have day and night?": "rota|spin",
-    "What is a rainbow?": "light",
-    "How does a magnet work?": "field|pole",
-    "What is the water cycle?": "evaporat",
-    "Why do we sleep?": "rest|brain|body",
-    "What is an ecosystem?": "organism|living",
-    "How do bees make honey?": "nectar",
-    "What is electricity?": "charge|electron|energy",
-}
-"""Question → word that a right answer contains."""
-FUNCTIONS = {
-    "double(x)": "returns two times x",
-    "square(x)": "returns x times x",
-    "is_even(n)": "returns whether n is even",
-    "add(a, b)": "returns the sum of a and b",
-    "largest(numbers)": "returns the largest of the numbers",
-    "average(numbers)": "returns the average of the numbers",
-    "reverse(text)": "returns the text reversed",
-    "count_vowels(text)": "returns the number of vowels in the text",
-    "factorial(n)": "returns n factorial",
-    "to_celsius(f)": "turns degrees Fahrenheit into degrees Celsius",
-    "is_palindrome(text)": "returns whether the text reads the same backwards",
-    "area_of_circle(r)": "returns the area of a circle with radius r",
-    "first_word(text)": "returns the first word of the text",
-    "count_words(text)": "returns the number of words in the text",
-    "smallest(numbers)": "returns the smallest of the numbers",
-    "is_prime(n)": "returns whether n is a prime number",
-    "power(a, b)": "returns a to the power of b",
-    "remove_spaces(text)": "returns the text without its spaces",
-    "total(prices)": "returns the sum of the prices",
-    "greet(name)": "returns a greeting with the name",
-}
-"""Function → what it does."""
-OBJECTS = {
-    "a book": "title author year",
-    "a city": "name country population",
-    "a person": "name age email",
-    "a car": "make model year",
-    "a movie": "title director year",
-    "a recipe": "name ingredients steps",
-    "a dog": "name breed age",
-    "a song": "title artist album",
-    "a country": "name capital language",
-    "a student": "name age grade",
-    "a product": "name price category",
-    "a restaurant": "name address cuisine",
-    "a flight": "from to duration",
-    "a planet": "name diameter moons",
-    "a house": "address rooms price",
-    "a meeting": "date time place",
-    "a computer": "brand memory price",
-    "a flower": "name color season",
-    "a river": "name length country",
-    "a game": "name players rules",
-}
-"""Thing → keys of a JSON object that describes it."""
-PASSAGES = (
-    (
-        "The library opens on Monday at nine. It has two floors and a small garden. On Monday"
-        " evening a teacher reads stories to children in the garden.",
-        "library",
-    ),
-    (
-        "Anna has a red bicycle. She rides the bicycle to work every day, even in the rain. Last"
-        " week the bicycle had a flat tire, and Anna had to walk.",
-        "Anna",
-    ),
-    (
-        "The bakery on our street sells bread and cake. The bread is fresh at six in the morning."
-        " Many people stand in line for the bread before work.",
-        "bakery",
-    ),
-    (
-        "Our train leaves Berlin at noon. In Berlin we will meet two friends, and together we will"
-        " travel to the sea. The train takes four hours.",
-        "train",
-    ),
-    (
-        "The cat sleeps on the chair near the window. When it rains, the cat watches the drops on"
-        " the glass. In the evening the cat waits at the door.",
-        "cat",
-    ),
-    (
-        "The farmer planted forty apple trees in spring. The apple trees need much water in the"
-        " first summer. In three years the farmer hopes to sell the first apples.",
-        "tree",
-    ),
-    (
-        "The museum shows old ships. The largest ship in the museum is thirty meters long and was"
-        " built by hand. Visitors may walk on the ship on Sundays.",
-        "ship",
-    ),
-    (
-        "Peter wants to learn the piano. He practices the piano for one hour every morning. His"
-        " neighbor likes the music and sometimes sings.",
-        "Peter",
-    ),
-    (
-        "The lake is cold in May. Some people swim in the lake all year, and they meet at seven in"
-        " the morning. After the swim they drink hot tea.",
-        "swim",
-    ),
-    (
-        "Our school has a new kitchen. The cook makes lunch for two hundred pupils. Every Thursday"
-        " the pupils may choose what the cook makes.",
-        "cook|lunch|kitchen",
-    ),
-)
-"""(passage of three sentences, subject that a summary must name)."""
-HEROES = (
-    *("a cat", "a robot", "a farmer", "a dragon", "a pirate", "a baker", "a lighthouse", "a fox"),
-    *("two sisters", "an old clock", "a lost letter", "a king", "a teacher", "a snowman", "a bear"),
-    *("a magic tree", "a small boat", "a train", "a rabbit", "a musician"),
-)
+WORDS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""What the requests are made of.
+
+"facts": {question: word that a right answer contains}; "functions": {function: what it does};
+"objects": {thing: keys of a JSON object that describes it}; "passages": [(passage of three
+sentences, subject that a summary must name)]; "heroes": of stories.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +116,12 @@ def is_story(hero: str) -> Callable[[str], bool]:
 def _requests() -> list[Request]:
     """Return twenty requests per kind, in the order of KINDS."""
     question = [
-        Request("question", f"{q} Answer in two sentences.", names(w)) for q, w in FACTS.items()
+        Request("question", f"{q} Answer in two sentences.", names(w))
+        for q, w in WORDS["facts"].items()
     ]
     code = [
         Request("code", f"Write a Python function {f} that {what}.", defines(f.partition("(")[0]))
-        for f, what in FUNCTIONS.items()
+        for f, what in WORDS["functions"].items()
     ]
     thing = "Describe {} as one JSON object with the keys {}. Answer with JSON only."
     objects = [
@@ -248,11 +130,11 @@ def _requests() -> list[Request]:
             thing.format(what, ", ".join(f'"{key}"' for key in keys.split())),
             is_object({*keys.split()}),
         )
-        for what, keys in OBJECTS.items()
+        for what, keys in WORDS["objects"].items()
     ]
     edit = [
         Request("edit", f"{ask}\n\n{text}", shortened(text))
-        for text, _ in PASSAGES
+        for text, _ in WORDS["passages"]
         for ask in (
             "Write this text once more, without its last sentence:",
             "Repeat the first two sentences of this text:",
@@ -260,14 +142,14 @@ def _requests() -> list[Request]:
     ]
     summary = [
         Request("summary", f"{ask}\n\n{text}", shortens(text, subject))
-        for text, subject in PASSAGES
+        for text, subject in WORDS["passages"]
         for ask in ("Summarize this text in one sentence:", "What is this text about?")
     ]
     story = [
         Request(
             "story", f"Tell a very short story about {hero}, in five sentences.", is_story(hero)
         )
-        for hero in HEROES
+        for hero in WORDS["heroes"]
     ]
     return [*question, *code, *edit, *objects, *summary, *story]
 

@@ -120,7 +120,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 7388,
+    "benchmarks": 7270,
     "site": 871,
     "site/live": 4249,
     "site/specdec_site": 4202,
@@ -138,9 +138,9 @@ BUDGETS = {
     "specdec_lite/loading": 2215,
     "specdec_lite/measure": 1004,
     "specdec_lite/simulation": 1199,
-    "specdec_lite/texts": 748,
+    "specdec_lite/texts": 583,
     "specdec_lite/theory": 606,
-    "specdec_lite/training": 3026,
+    "specdec_lite/training": 2760,
     "tests": 10755,
     "tests/acceptance": 1353,
     "tests/benchmarks": 1648,
@@ -157,7 +157,7 @@ BUDGETS = {
     "tests/simulation": 567,
     "tests/site": 4255,
     "tests/texts": 86,
-    "tests/training": 1740,
+    "tests/training": 1586,
     "tests/viz": 5137,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

@@ -7,11 +7,10 @@ from specdec_lite.training.loop import (
     optimizers as optimizers,
     train as train,
 )
-from specdec_lite.training.pair import distillation_loss as distillation_loss
-from specdec_lite.training.pair_card import (
+from specdec_lite.training.pair import (
     DRAFT as DRAFT,
     TARGET as TARGET,
-    write_card as write_card,
+    distillation_loss as distillation_loss,
 )
 from specdec_lite.training.token_streams import (
     MIXTURE as MIXTURE,

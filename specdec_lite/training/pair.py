@@ -10,12 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.engine.transformer import Transformer
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.memory import resolve_device
 from specdec_lite.loading.pairs import load_model, save_pair
 from specdec_lite.measure import stamps
 from specdec_lite.measure.stamps import machine_name
-from specdec_lite.texts.corpus import make_prompts
 from specdec_lite.training.commands import add_folders, command_line
 from specdec_lite.training.evaluation import measure
 from specdec_lite.training.loop import (
@@ -27,9 +26,26 @@ from specdec_lite.training.loop import (
     weights_hash,
 )
 from specdec_lite.training.losses import forward_kl, total_variation
-from specdec_lite.training.pair_card import DRAFT, TARGET, write_card
-from specdec_lite.training.token_streams import prepare
+from specdec_lite.training.token_streams import VOCABULARY, prepare
 
+TARGET = TransformerConfig(
+    VOCABULARY,
+    hidden_size=320,
+    intermediate_size=896,
+    num_layers=8,
+    num_heads=5,
+    num_kv_heads=5,
+    head_size=64,
+)
+DRAFT = TransformerConfig(
+    VOCABULARY,
+    hidden_size=192,
+    intermediate_size=512,
+    num_layers=2,
+    num_heads=3,
+    num_kv_heads=3,
+    head_size=64,
+)
 STAGES = {"target": (3e-3, 3000), "draft": (4e-3, 600), "distil": (3e-3, 2000)}
 """Stage → (peak learning rate, default number of steps), in their order."""
 
@@ -117,7 +133,7 @@ def train_stages(
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train target and draft, measure them, and write weights, report, card and prompts to --out."""
+    """Train target and draft, measure them, and write weights and report to --out."""
     resolve_device(options.device)
     tokenizer, streams = prepare(options.work, options.start, options.packages)
     target, draft = build_models(options)
@@ -135,7 +151,4 @@ def run(options: argparse.Namespace) -> None:
         "commit": stamps.commit(),
     }
     save_pair(options.out, target, draft, tokenizer, report)
-    write_card(options.out, report)
-    prompts = json.dumps(make_prompts(), indent=1, ensure_ascii=False)
-    (options.out.parent / "prompts.json").write_text(prompts + "\n", encoding="utf-8")
     print(json.dumps(report, indent=1))

@@ -272,36 +272,6 @@ def test_the_recorded_command_repeats_the_run(extra, printed):
     )
 
 
-@pytest.mark.parametrize("packages", [False, True])
-def test_the_card_names_all_training_text_and_its_license(packages, tmp_path):
-    figures = dict(bits_per_byte=1.4, alpha=0.7, argmax_agreement=0.6)
-    streams = {"library": 3_000_000, "tests": 7_000_000, "docs": 130_000} | (
-        {"packages": 39_000_000} if packages else {}
-    )
-    report = {domain: figures for domain in (*corpus.DOMAINS, "all")} | {
-        "training": dict(
-            target_steps=1,
-            draft_steps=2,
-            distil_steps=3,
-            seconds=7200,
-            stream_tokens=streams,
-            date="2026-01-01",
-            machine="m",
-            python="3.11",
-            torch="2",
-            command="c",
-            commit="abc",
-        )
-    }
-    training.write_card(tmp_path, report)
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "2.0 hours, commit abc." in card and "'docs': 0.06" in card
-    assert all(
-        (word in card) == packages
-        for word in ("sqlalchemy", "(39 M)", "'packages': 1.0", "MIT-CMU")
-    )
-
-
 # Tokenizer and held-out text ---------------------------------------------------------------------
 
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
