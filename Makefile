@@ -47,7 +47,7 @@ help:
 	@echo "make test-long  test what takes long: every drafter on every model and rule"
 	@echo "make test-processors  test products of few bits as other processors compute them, in two minutes"
 	@echo "make test-all  make test, test-long, test-processors and test-pages"
-	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
+	@echo "make mutate SAMPLE=60  change each room of the library in that many small ways, and print the changes that its tests miss"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
@@ -144,8 +144,7 @@ test-all:
 	$(MAKE) test-pages
 
 mutate: $(SETUP)
-	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt
-	$(NICE) $(BIN)/python tests/mutate.py
+	$(NICE) $(BIN)/python tests/mutate.py --sample $(or $(SAMPLE),60)
 
 linkcheck: $(SETUP)
 	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links

@@ -3,7 +3,6 @@
 A test compares matrix.json with a new run of the enumeration.
 """
 
-import re
 from collections.abc import Callable, Iterable
 
 from docutils import nodes
@@ -143,26 +142,18 @@ def refusals(data: dict) -> nodes.table:
 
 
 def mutants(data: dict) -> nodes.container:
-    """Return a table of changes by module (killed, survived, untested), and one of the survivors."""
+    """Return a table of changes by room (killed, survived, untested), and one of the survivors."""
     heads = ("killed", "survived", "untested", "timed out")
-    counts_table = table(
-        ("module", *heads),
-        (
-            (nodes.literal("", module), *(str(counts[head]) for head in heads))
-            for module, counts in data["modules"].items()
-        ),
+    counts = (
+        (nodes.literal("", room), *(str(counts[head]) for head in heads))
+        for room, counts in data.get("rooms", data.get("modules")).items()
     )
-    marks = re.compile(r"^specdec_lite\.|__mutmut_\d+$|(?<=\.)x(?:_|ǁ)")  # mutmut's own
-    function = lambda name: marks.sub("", name).replace("ǁ", ".")
-    # Both lines begin alike: with the same word, or up to the first bracket.
-    change = re.compile(r"- ((\S+ |\w[\w.]*\().*?) \+ (\2.+)")
     survivors = (
-        (nodes.literal("", function(row["name"])), nodes.literal("", old), nodes.literal("", new))
+        [nodes.literal("", row.get(key, "")) for key in ("name", "line", "change")]
         for row in data["survivors"]
-        for old, _, new in [change.fullmatch(row["change"]).groups()]
     )
-    heads = ("function", "a line", "a change of it that survived")
-    return nodes.container("", counts_table, table(heads, survivors))
+    columns = ("function", "a line", "a change of it that was not detected")
+    return nodes.container("", table(("room", *heads), counts), table(columns, survivors))
 
 
 def content(
