@@ -60,12 +60,6 @@ def test_costs_are_measured_without_a_table():
     assert not any(isinstance(each, EagleDrafter) for each in drafter.drafters)
 
 
-def test_bad_tables_are_refused():
-    for passes in ((), (1.0, 0.0)):
-        with pytest.raises(ValueError, match="passes"):
-            automatic(native(), passes=passes)
-
-
 def test_a_shipped_head_is_used_and_timed():
     target = shipped().target
     drafter = automatic(target)

@@ -85,19 +85,3 @@ def test_what_a_text_accepts_of_a_draft():
     assert follow(tree, [8, 9]) == (2, True) == follow(tree, [8, 9, 4])
     assert follow(tree, [8, 4]) == (1, True) and follow(tree, [7]) == (1, True)
     assert follow(tree, [5]) == (0, True)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        dict(drafters=[]),
-        dict(c=-1),
-        dict(discount=1.5),
-        dict(priors=[1, 2]),
-        dict(priors=[-1]),
-        dict(weight=0),
-    ],
-)
-def test_wrong_arguments(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        BanditDrafter(**{"drafters": [GOOD]} | wrong)

@@ -205,16 +205,6 @@ def law(kind, draft, sampling, ids=None):
     return distance(ours, own_text_law(target, sampling, 3))
 
 
-DRAFTS = {"chain": 2, "ranks": TokenTree([0, 1, 0], [-1, -1, 0]), "grown": ConfidenceTree(2, 2, 3)}
-VOCABULARIES = {"V": None, "2 of V": torch.tensor([0, 2])}
-CASES = product(VOCABULARIES, DRAFTS, [Sampling(), Sampling(0.5, top_p=0.8)])
-
-
-@pytest.mark.parametrize("ids, draft, sampling", one_in(3, CASES, [f"V chain {Sampling()}"]))
-def test_the_distribution_is_exact_for_every_draft_and_vocabulary(ids, draft, sampling):
-    assert law(EagleDrafter, DRAFTS[draft], sampling, VOCABULARIES[ids]) < 1e-12
-
-
 def test_reranking_drawn_nodes_changes_the_distribution():
     assert law(Reranked, TokenTree([0, 1], [-1, -1]), Sampling()) > 0.02
 
@@ -329,10 +319,3 @@ def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature, monkeypatch
     monkeypatch.setattr(FeatureSession, "__init__", wide)
     assert drafts() == narrow
     assert {token for tokens, _ in narrow for token in tokens} <= set(IDS.tolist())
-
-
-def test_a_rank_beyond_the_draft_vocabulary_is_refused():
-    target = native()
-    head = random_head(target, ids=torch.tensor([3, 4]))
-    with pytest.raises(ValueError, match="ranks 0 … 2"):
-        EagleDrafter(target, head, TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1]))

@@ -61,10 +61,3 @@ def test_drawn_guesses_are_verified_with_the_row_they_came_from(rule):
     laws = random_law(0), random_law(9)
     assert bias(*laws, rule, 2, drawn(fresh=False)) < 1e-12
     assert bias(*laws, rule, 2, drawn(fresh=True)) > 0.05
-
-
-def test_bad_guesses_are_rejected_before_any_model_runs():
-    with pytest.raises(ValueError, match="gamma=0"):
-        JacobiDrafter(0)
-    with pytest.raises(ValueError, match="guess=48"):
-        generate(TARGET, PROMPT, JacobiDrafter(4, [3, 48]))

@@ -187,19 +187,3 @@ def test_a_trained_policy_drafts_less_with_a_worse_draft():
         out = generate(target, PROMPT, ModelDrafter(draft, policy), 60, 1.0, seed=1)
         drafted.append(out.stats.drafted / out.stats.target_passes)
     assert drafted[0] > drafted[1]
-
-
-BAD = [
-    (lambda: Entropy(4, -1), "threshold=-1"),
-    (lambda: Optimal(4, -0.1), "c=-0.1"),
-    (lambda: Optimal(4, 0.1, alpha=2), "alpha=2"),
-    (lambda: Optimal(4, 0.1, memory=-1), "memory=-1"),
-    (lambda: Predicted(4, (1, 2)), "must be 4 numbers"),
-    (lambda: Predicted(4, (1, 2, 3, 4), 2), "risk=2"),
-]
-
-
-@pytest.mark.parametrize("build, message", BAD)
-def test_bad_arguments_are_rejected(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

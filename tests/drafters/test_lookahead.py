@@ -109,11 +109,3 @@ def test_above_temperature_zero_the_rule_decides_losslessness(drafter, temperatu
     for rule in (speculative_sampling, sample_and_match):
         assert law(drafter, rule, sampling) < 1e-12
     assert law(drafter, typical(), sampling) > 0.05
-
-
-@pytest.mark.parametrize(
-    "sizes, name", [((0, 3, 1), "window"), ((1, 1, 1), "ngram"), ((1, 2, 0), "guesses")]
-)
-def test_bad_sizes_are_rejected(sizes, name):
-    with pytest.raises(ValueError, match=f"{name}="):
-        LookaheadDrafter(*sizes)

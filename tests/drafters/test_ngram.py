@@ -7,7 +7,7 @@ import torch
 from models_zoo import native
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
-from specdec_lite import Proposal, TokenTree, stream
+from specdec_lite import Proposal, TokenTree
 from specdec_lite.drafters import NgramDrafter, NgramModel
 from specdec_lite.drafters.ngrams import Counts
 from specdec_lite.sampling import Sampling
@@ -61,26 +61,6 @@ def test_an_argmax_with_a_soft_row_changes_the_distribution():
     )
     own = own_text_law(target, Sampling(1.0), 3)
     assert distance(law(NgramDrafter), own) < 1e-12 and distance(law(SoftArgmax), own) > 0.05
-
-
-BAD = [
-    (dict(ids=[0], vocab_size=3), "n=3"),
-    (dict(ids=TEXT, vocab_size=2), "ids holds 2"),
-    (dict(ids=TEXT, vocab_size=3, n=0), "n=0"),
-    (dict(ids=TEXT, vocab_size=3, gamma=0), "gamma=0"),
-    (dict(ids=TEXT, vocab_size=3, draft_temperature=-1), "temperature=-1"),
-]
-
-
-@pytest.mark.parametrize("options, message", BAD)
-def test_bad_arguments_are_rejected(options, message):
-    with pytest.raises(ValueError, match=message):
-        NgramDrafter.from_text(**options)
-
-
-def test_another_vocabulary_is_rejected_before_any_model_runs():
-    with pytest.raises(ValueError, match="3 tokens"):
-        stream(native(), [1], NgramDrafter.from_text(TEXT, 3))
 
 
 def test_the_ngram_model_scores_every_token_of_a_chain_and_of_a_tree():

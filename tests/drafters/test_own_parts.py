@@ -110,36 +110,3 @@ def test_policies_stop_after_a_token_and_shrink_after_a_rejection():
 
 
 LLAMA = hugging_face("Llama")
-BAD = [
-    (lambda: EarlyExitDrafter(TARGET, 4), ValueError, "layers=4"),
-    (lambda: EarlyExitDrafter(TARGET, 0), ValueError, "layers=0"),
-    (lambda: EarlyExitDrafter(LLAMA, 1), ValueError, "target wraps a .*Llama"),
-    (lambda: EarlyExitDrafter(TARGET.model, 1), TypeError, "target is a Transformer"),
-    (lambda: SparseCacheDrafter(TARGET, -1), ValueError, "sinks=-1"),
-    (lambda: SparseCacheDrafter(TARGET, 1, 0), ValueError, "window=0"),
-    (lambda: SparseCacheDrafter(TARGET, gamma=0), ValueError, "gamma=0"),
-    (lambda: CascadeDrafter(TARGET, TARGET), TypeError, "inner is a CausalLM"),
-    (lambda: CascadeDrafter(TARGET, ModelDrafter(TARGET), 0), ValueError, "gamma=0"),
-    (lambda: Confidence(4, 1.5), ValueError, "threshold=1.5"),
-    (lambda: Heuristic(4, 5), ValueError, "first=5"),
-]
-
-
-@pytest.mark.parametrize("build, error, message", BAD)
-def test_bad_arguments_are_rejected(build, error, message):
-    with pytest.raises(error, match=message):
-        build()
-
-
-def test_drafters_of_another_target_are_rejected_before_any_model_runs():
-    other = native(seed=3, num_layers=4)
-    small = native(seed=3, vocab_size=40)
-    cascade = CascadeDrafter(TARGET, ModelDrafter(native(max_positions=16), 2))
-    for drafter, message in (
-        (EarlyExitDrafter(other, 2), "another target"),
-        (SparseCacheDrafter(other), "another target"),
-        (CascadeDrafter(small, ModelDrafter(small)), "40 tokens"),
-        (cascade, "drafter's context length of 16"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            stream(TARGET, PROMPT, drafter)

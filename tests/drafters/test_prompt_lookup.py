@@ -1,7 +1,5 @@
 """Test prompt lookup: its matches, two published bugs, and the pointer into a reference."""
 
-import pytest
-import torch
 from models_zoo import native
 
 from specdec_lite import generate, stream
@@ -96,27 +94,3 @@ def test_replay_equals_the_real_run():
         )
         assert [part(step) for step in real] == [part(step) for step in again]
     assert any(step.path for step in real)
-
-
-BAD = [
-    (dict(gamma=0), ValueError, "gamma=0"),
-    (dict(max_ngram=0), ValueError, "max_ngram=0"),
-    (dict(min_ngram=4), ValueError, "min_ngram=4"),
-]
-
-
-@pytest.mark.parametrize("options, error, message", BAD)
-def test_bad_arguments_are_rejected(options, error, message):
-    with pytest.raises(error, match=message):
-        PromptLookupDrafter(**options)
-
-
-@pytest.mark.parametrize("reference, error", [([1, -2], ValueError), ([0.5], TypeError)])
-def test_a_reference_that_is_no_row_of_ids_is_rejected(reference, error):
-    with pytest.raises(error, match="references"):
-        ReferenceLookupDrafter([reference])
-
-
-def test_a_reference_in_another_vocabulary_is_rejected():
-    with pytest.raises(ValueError, match="references holds 48"):
-        stream(TARGET, [1], ReferenceLookupDrafter([torch.tensor([3, 48])]))

@@ -11,16 +11,13 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from chosen import one_of
 from heads_zoo import published_tensors
 from models_zoo import PROMPT, native
 from safetensors.torch import save_file
-from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import generate
 from specdec_lite.drafters import BlockDiffusionDrafter
 from specdec_lite.drafters.published_blocks import read_blocks
-from specdec_lite.sampling import Sampling
 
 TARGET = native(num_layers=6)
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=24).tokens
@@ -295,20 +292,6 @@ def test_the_comparison_detects_parts_that_are_ignored(kind, change, tmp_path):
     tensors, config = write_head(tmp_path, TARGET, *KINDS[kind])
     apart, _ = differences(TARGET, tmp_path, tensors, config, change)
     assert max(apart) > 1e-3
-
-
-@pytest.mark.parametrize("kind", ["DFlash, mixed layers", "DSpark", "DFlash 2"])
-@pytest.mark.parametrize(
-    "sampling", one_of(__name__, [Sampling(), Sampling(0.5, top_p=0.8)]), ids=str
-)
-def test_the_distribution_is_the_targets(kind, sampling, tmp_path):
-    target = native(seed=5, vocab_size=3, **TINY)
-    own, entries = KINDS[kind]
-    own = own | {"selector_top_k": 2} if "selector_top_k" in own else own
-    write_head(tmp_path, target, own, entries)
-    drafter = BlockDiffusionDrafter.from_pretrained(target, tmp_path, 2)
-    law = exact_text_law(target, drafter, sampling, 3)
-    assert distance(law, own_text_law(target, sampling, 3)) < 1e-12
 
 
 def speculators(folder, target, kind, words=(), **entries):

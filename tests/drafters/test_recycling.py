@@ -1,10 +1,9 @@
 """Test token recycling: the table has the target's successors, also of rejected tokens."""
 
-import pytest
 import torch
 from models_zoo import PROMPT, native
 
-from specdec_lite import TokenTree, generate, stream
+from specdec_lite import TokenTree, generate
 from specdec_lite.drafters import TokenRecyclingDrafter
 from specdec_lite.drafters.tables import SUCCESSORS, TokenRecyclingSession
 
@@ -69,14 +68,3 @@ def test_learned_texts_are_kept_and_generations_are_forgotten():
     drafter.learn(PROMPT)
     assert drafter.table == best_after(PROMPT)
     assert len(drafter.tree) == 16 and drafter.limits().nodes == 16
-
-
-def test_bad_arguments_are_rejected():
-    with pytest.raises(ValueError, match="nodes=0"):
-        TokenRecyclingDrafter(TARGET, 0)
-    with pytest.raises(ValueError, match="shape's ranks=8"):
-        TokenRecyclingDrafter(TARGET, shape=TokenTree([8], [-1]))
-    with pytest.raises(TypeError, match="target is a Transformer"):
-        TokenRecyclingDrafter(TARGET.model)
-    with pytest.raises(ValueError, match="another target"):
-        stream(TARGET, PROMPT, TokenRecyclingDrafter(native(seed=3)))

@@ -78,21 +78,3 @@ def test_rates_are_counted_from_the_tests():
     step = lambda path, tests: Step((), TokenTree((), ()), path, 0, "recovered", tests, (), (), ())
     steps = [step((0,), (1, 2)), step((), (2,)), step((4,), (2, 2))]
     assert sibling_rates(steps, 2) == [1 / 5, 1 / 5]
-
-
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: best_shape((0.6, 0.6), 4), "at most 1 in all"),
-        (lambda: best_shape((), 4), "one share for each sibling"),
-        (lambda: best_shape((-0.1,), 4), r"rates\[0\]=-0.1"),
-        (lambda: best_shape(TOY, -1), "nodes=-1"),
-        (lambda: fastest_shape(TOY, {2: 1.0}), r"must give T\(1\)"),
-        (lambda: fastest_shape(TOY, {1: 0.0}), "above 0"),
-        (lambda: sibling_rates([], 2), "nothing to measure"),
-        (lambda: balanced([2, 0]), "widths=0"),
-    ],
-)
-def test_bad_input_is_rejected(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -1,10 +1,9 @@
 """Test suffix decoding: longest match, most frequent continuation, draft length, memory."""
 
-import pytest
 import torch
 from models_zoo import native
 
-from specdec_lite import generate, stream
+from specdec_lite import generate
 from specdec_lite.drafters import SuffixDrafter
 from specdec_lite.drafters.copying import frequency_tree
 from specdec_lite.measure.replay import replay
@@ -57,19 +56,3 @@ def test_drafts_do_not_run_across_texts_of_the_memory():
     drafter.learn([1, 2, 3])
     drafter.learn([4, 5, 6])
     assert first_tree(drafter, [9, 1, 2]).tokens.tolist() == [3]
-
-
-BAD = [dict(gamma=0), dict(depth=0), dict(factor=-1.0), dict(least=0.0), dict(width=0)]
-
-
-@pytest.mark.parametrize("options", BAD, ids=lambda options: next(iter(options)))
-def test_bad_arguments_are_rejected(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))}={next(iter(options.values()))}"):
-        SuffixDrafter(**options)
-
-
-def test_a_memory_in_another_vocabulary_is_rejected():
-    drafter = SuffixDrafter()
-    drafter.learn([50])
-    with pytest.raises(ValueError, match="learnt token 50"):
-        stream(TARGET, [1], drafter)

@@ -105,19 +105,3 @@ def test_merged_sessions_follow_the_text():
     one = steps_of(ModelDrafter(DRAFT, 3), 0.0)
     assert [s.tokens for s in both] == [s.tokens for s in one], "greedy drafts fall together"
     assert all(len(step.tree) == len(other.tree) for step, other in zip(both, one))
-
-
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: MergedDrafter([]), "drafters is empty"),
-        (lambda: MergedDrafter([DRAFT]), r"drafters\[0\] is a CausalLM"),
-        (lambda: FixedTreeDrafter(DRAFT, [2, 2]), "tree is a list"),
-        (lambda: SequoiaDrafter(DRAFT, 0), "nodes=0"),
-        (lambda: SpecExecDrafter(DRAFT, 4, width=0), "width=0"),
-        (lambda: SpecExecDrafter(DRAFT.model), "draft is a Transformer"),
-    ],
-)
-def test_bad_input_is_rejected(call, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        call()
