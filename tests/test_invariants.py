@@ -26,6 +26,9 @@ SAMPLE = [
     "the target without some sublayers",
 ]
 """A chain, a tree, a draft without a model, and a draft on the target's own cache."""
+SOME_QUICK = [
+    name if name in SAMPLE else pytest.param(name, marks=pytest.mark.registry) for name in DRAFTERS
+]
 CASES = [pytest.param(SOME[0], name, id=f"{SOME[0]}-{name}") for name in DRAFTERS] + [
     pytest.param(
         where,
@@ -125,8 +128,7 @@ def test_stop_tokens_limits_and_short_prompts(name):
     )
 
 
-@pytest.mark.registry
-@DRAFTER
+@pytest.mark.parametrize("name", SOME_QUICK)
 def test_generations_do_not_disturb_each_other(name):
     drafter = DRAFTERS[name](TARGET)
     options = [
@@ -148,8 +150,7 @@ def test_generations_do_not_disturb_each_other(name):
     assert together == alone
 
 
-@pytest.mark.registry
-@DRAFTER
+@pytest.mark.parametrize("name", SOME_QUICK)
 @pytest.mark.parametrize(
     "call", [2, 7, *(pytest.param(n, marks=pytest.mark.weekly) for n in (3, 12))]
 )

@@ -206,21 +206,6 @@ def test_the_core_tests_exist_and_a_missing_book_fails_only_under_make_test_page
         assert outcome in done.stderr and "run `make book` first" in done.stderr
 
 
-def test_the_subject_of_the_last_commit_is_short():
-    command = "git log -1 --no-merges --format=%s"
-    log = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
-    if log.returncode:
-        pytest.skip("no git repository")
-    assert len(log.stdout.strip()) <= 72, log.stdout
-
-
-def test_every_mark_is_documented():
-    marks = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]
-    names = {re.match(r"\w+", mark)[0] for mark in marks["ini_options"]["markers"]}
-    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    assert {name for name in names if f"`{name}`" not in guide} == set()
-
-
 def test_the_hooks_of_a_commit_use_the_pinned_environment():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
     (repository,) = config["repos"]
