@@ -53,31 +53,14 @@ ROOMS = {
     "measure": ("measure", "measure"),
 }
 """Room of the library → (its files and folders, those of its tests)."""
-SWAPS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.BitOr: ast.BitAnd,
-    ast.BitAnd: ast.BitOr,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Break: ast.Continue,
-    ast.Continue: ast.Break,
-}
+PAIRS = (
+    "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, Mod FloorDiv, BitOr BitAnd,"
+    " And Or, Break Continue"
+)
+SWAPS: dict[type, type] = {ast.Pow: ast.Mult}
+for pair in PAIRS.split(", "):
+    one, other = (getattr(ast, name) for name in pair.split())
+    SWAPS |= {one: other, other: one}
 KINDS = ("killed", "survived", "timed out", "untested")
 UNCHANGED = ast.Raise | ast.JoinedStr | ast.Assert
 CALLS = {"min": "max", "max": "min", "all": "any", "any": "all"}
