@@ -21,7 +21,7 @@ SOLUTION = re.compile(
     r"<details><summary>(?:Solution|One solution)</summary>(.*?)</details>", flags=re.S
 )
 BLOCK = re.compile(r"```python\n(.*?)```", flags=re.S)
-GAP = re.compile(r"^( *).*(?:\.\.\.|# change this line).*$", flags=re.M)
+GAP = re.compile(r"^( *).*\.\.\..*$", flags=re.M)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 A notebook states them as public addresses: a page of the book where it is published, any other file
 in the repository. Colab has one notebook and no folder around it, so a relative link leads nowhere
 there. The build turns the addresses back to files, so the published page and its offline copy link
-to themselves. `PYTHONPATH=site python -m specdec_site.addresses` rewrites the relative links of all
-notebooks, and writes the repository's address of `_config.yml` into every tracked file, in place of
-the address that `CITATION.cff` has.
+to themselves. A link to a section of a chapter names it as JupyterLab does, `#The-kettle`; the page
+has `#the-kettle`. `PYTHONPATH=site python -m specdec_site.addresses` rewrites the relative links of
+all notebooks, and writes the repository's address of `_config.yml` into every tracked file, in place
+of the address that `CITATION.cff` has.
 """
 
 import json
@@ -19,6 +20,7 @@ import yaml
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
+SECTION = re.compile(r"(\]\(\w+\.ipynb#)([^)\s]+)")
 RELATIVE = re.compile(r"(\]\()(\.\./[^)\s#\"\\]+)")
 
 
@@ -43,8 +45,9 @@ def outward(text: str) -> str:
 
 
 def inward(text: str) -> str:
-    """Return text with public addresses of pages and source files as relative links to them."""
+    """Return text with public addresses as relative links, and links to sections as a page has them."""
     book, files = prefixes()
+    text = SECTION.sub(lambda link: link[1] + re.sub(r"[^\w-]", "", link[2]).lower(), text)
     text = re.sub(rf"(\]\(){re.escape(book)}(book/[\w./-]+)\.html", r"\1../\2.md", text)
     # a guide such as CONTRIBUTING.md is no page of the book, so its address stays
     return re.sub(rf"(\]\(){re.escape(files)}(?![\w./-]+\.md)([\w./-]+)", r"\1../\2", text)

@@ -55,12 +55,10 @@ class Mistake:
     Attributes:
         formula: a function with this mistake, called with the arguments of a case.
         message: what to tell the reader.
-        stub: whether the exercise makes this mistake before the reader changes it.
     """
 
     formula: Callable[..., Any]
     message: str
-    stub: bool = False
 
 
 def same(given: Any, right: Any) -> bool:
@@ -120,7 +118,7 @@ def _outcome(fn, right, cases, mistakes, given_as) -> Outcome:
         return unwritten
     for mistake in mistakes:
         if all(same(given, mistake.formula(*case)) for case, given in zip(cases, answers)):
-            return Outcome(False, mistake.message, not mistake.stub)
+            return Outcome(False, mistake.message)
     i = wrong[0]
     return Outcome(
         False,

@@ -87,7 +87,7 @@ def check_averages(fn: Callable[[Rounds], Sequence[float]]) -> Outcome:
     cases = [
         ([(8, 8), (0, 0), (8, 2), (0, 0)],),
         ([(4, 0), (4, 4)],),
-        ([(0, 0), (0, 0), (0, 0), (3, 1)],),
+        ([(0, 0), (0, 0), (3, 2), (3, 1)],),
     ]
     both = lambda rounds, i, value: tuple(
         value if place == i else right for place, right in enumerate(_averages(rounds))
@@ -140,7 +140,7 @@ def check_best_gamma(fn: Callable[[list[int], list[float]], int]) -> Outcome:
         ([0, 0, -1, 1], [1.0, 1.2, 1.4, 1.6]),
         ([3, -1, -1, -1], [1.0, 1.3, 1.6, 1.9]),
         ([5, 5, 5], [1.0] * 8),
-        ([6, -1, -1, -1, -1, -1], [1.0, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7]),
+        ([0, 1, -1, 0, 2, 0], [1.0, 1.4, 1.7, 2.1, 2.2]),
     ]
     right = lambda lengths, times: _best_gamma(lengths, times, free=True)
     return check(

@@ -86,10 +86,10 @@ def check_exit(fn: Callable[[list[float], list[float]], int]) -> Outcome:
     rates[i], costs[i]: α and c of the exit after layer i + 1."""
     cases = [
         ([0.1, 0.3, 0.7, 0.8], [0.2, 0.4, 0.6, 0.8]),
-        ([0.5, 0.6, 0.7], [0.2, 0.5, 0.8]),
         ([0.2, 0.9, 0.95], [0.3, 0.55, 0.8]),
         ([0.62, 0.95], [0.3, 0.5]),
         ([0.55, 0.9], [0.05, 0.35]),
+        ([0.45, 0.59, 0.78], [0.16, 0.22, 0.65]),
     ]
     return check(
         fn,

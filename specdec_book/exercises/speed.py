@@ -43,7 +43,7 @@ def check_optimal_gamma(fn: Callable[[float, float], int]) -> Outcome:
     return check(
         fn,
         right,
-        [(0.8, 0.1), (0.5, 0.1), (0.9, 0.02), (0.3, 0.4), (0.2, 0.2), (0.95, 0.01)],
+        [(0.8, 0.1), (0.5, 0.1), (0.9, 0.02), (0.3, 0.2), (0.2, 0.2), (0.95, 0.01), (0.99, 0.001)],
         [
             Mistake(at_least_one, "where α ≤ c no draft length pays: answer 0, draft nothing."),
             Mistake(

@@ -12,8 +12,8 @@ from specdec_lite.drafters.trees import best_shape, expected_tokens
 
 PAIRS = [
     ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
-    ([0.6, 0.3, 0.1], [0.2, 0.2, 0.6]),
     ([0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.1, 0.4]),
+    ([0.5, 0.5], [0.5, 0.5]),
 ]
 CASES = [(p, q, k) for p, q in PAIRS for k in (1, 2, 3)]
 

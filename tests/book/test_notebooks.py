@@ -24,6 +24,8 @@ FENCED = re.compile(r"^```(?:python)?\n(.*?)^```", flags=re.S | re.M)
 REWRITE = "PYTHONPATH=site .venv/bin/python -m specdec_site.addresses"
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
+SECTION = re.compile(r"\]\((\w+\.ipynb)#([^)]+)\)")  # as JupyterLab names it
+
 every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 
 
@@ -67,15 +69,18 @@ def test_reads_in_jupyterlab_and_colab(path: Path):
         assert outward(cell.source) == cell.source, f"run: {REWRITE}"
         for target in LINK.findall(inward(cell.source)):
             assert (path.parent / target.split("#")[0]).exists(), target
+        for name, section in SECTION.findall(cell.source):
+            texts = "\n".join(each.source for each in cells(path.parent / name, "markdown"))
+            headings = fold_titles.HEADING.findall(texts)
+            assert section in [heading.replace(" ", "-") for heading in headings]
 
 
 @every_chapter
 def test_code_cells_are_short(path: Path):
-    setup, *rest = cells(path, "code")
-    is_title = re.compile(re.escape(fold_titles.MARK)).match
-    lengths = [sum(not is_title(line) for line in cell.source.splitlines()) for cell in rest]
-    assert max(lengths) <= 25 and len(setup.source.splitlines()) <= 30
-    assert sorted(lengths)[len(lengths) // 2] <= 12
+    sources = [cell.source for cell in cells(path, "code")]
+    assert max(len(source.splitlines()) for source in sources) <= 25
+    lengths = sorted(len(source.splitlines()) - ("# @title" in source) for source in sources[1:])
+    assert lengths[len(lengths) // 2] <= 12
 
 
 @every_chapter
@@ -105,6 +110,12 @@ def test_first_cell_installs_only_where_the_library_is_missing(path: Path):
     assert "manual_seed" in first and "device" in first
     assert "Installing" in handler, "an installation of minutes says what it does"
     assert first.count("print(") == 1, "a chapter opens with its subject, not with versions"
+
+
+SHOWS = re.compile(
+    r"^(display\(|figure\(|table\(|sketches\.|arcs\(|\w+_(text|overview)\(|drawing$|[A-Z]\w+[.(])",
+    re.M,
+)
 
 
 @every_chapter
@@ -211,7 +222,6 @@ def test_an_answer_begins_with_the_right_choice(path: Path):
         )
 
 
-FOLD = re.compile(r"<details>.*?</details>", flags=re.S)
 MARK = re.compile(r"<!--.*?-->|</?[a-zA-Z][^>]*>", re.S)  # comments and tags
 
 
@@ -252,29 +262,6 @@ def test_asides_are_not_main_text():
 def test_a_chapter_claims_one_thing_in_one_sentence(path: Path):
     (claim,) = re.findall(r"^\*\*(.+?)\*\*$", cells(path, "markdown")[0].source, flags=re.M)
     assert claim[-1] in ".?" and not re.search(r"[.?!] [A-Z]", claim), claim
-
-
-SHOWS = re.compile(
-    r"^(display\(|figure\(|table\(|sketches\.|arcs\(|\w+_(text|overview)\(|drawing$|[A-Z]\w+[.(])",
-    re.M,
-)
-
-
-@every_chapter
-def test_a_picture_or_a_question_comes_first(path: Path):
-    """At most 140 words are between the head and the first thing to look at or to answer."""
-    title, *rest = nbformat.read(path, as_version=4).cells
-    _, has_goals, last = title.source.rpartition("\n- ")
-    text = FOLD.sub("", last.partition("\n\n")[2]) if has_goals else ""
-    for cell in rest:
-        if cell.cell_type == "markdown":
-            before, question, _ = cell.source.partition('<details class="sdl-predict"')
-            text += "\n" + MARK.sub("", FOLD.sub("", before))
-            if question:
-                break
-        elif cell.id != "setup" and SHOWS.search(cell.source):
-            break
-    assert len(text.split()) <= 140, len(text.split())
 
 
 MORE_TABLES = {"19_will_it_pay": 5, "20_claims": 3, "a3_scoreboard": 5}

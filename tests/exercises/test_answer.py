@@ -138,22 +138,6 @@ def test_a_hint_is_offered_after_two_wrong_answers():
     assert check(lambda x: 2 * x, lambda x: 2 * x, [(1,)])
 
 
-def test_the_arguments_of_a_round_are_the_chapters():
-    """The chapter's own residual works on them."""
-
-    def my_round(tokens, p, q, uniforms, last):
-        kept = 0
-        while kept < len(tokens) and uniforms[kept] < p[kept][tokens[kept]] / q[kept][tokens[kept]]:
-            kept += 1
-        row = p[kept]
-        if kept < len(tokens):
-            row = (p[kept] - q[kept]).clamp(min=0)
-        chosen = int(((row / row.sum()).cumsum(0) <= last).sum())
-        return [*tokens[:kept], chosen]
-
-    assert decoding.check_round(my_round), decoding.check_round(my_round)
-
-
 def test_an_answer_in_numpy_or_torch_prints_no_warning():
     def my_round(tokens, p, q, uniforms, last):
         return [int(np.array(p)[0].argmax())]

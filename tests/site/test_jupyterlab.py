@@ -1,7 +1,8 @@
-"""Chapters in JupyterLab as `make lab` starts it: every cell runs, sliders reach the kernel, links
-lead somewhere, and the start prints no error."""
+"""Chapters in JupyterLab as `make lab` starts it: every cell runs, a changed one runs again, sliders
+reach the kernel, a check answers, links lead somewhere, and the start prints no error."""
 
 import json
+import linecache
 import os
 import re
 import shlex
@@ -17,10 +18,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import patience
+from conftest import ROOT, patience
+from solutions import exercises
 
-ROOT = Path(__file__).resolve().parents[2]
-CHAPTERS = ["06_why_lossless", "07_how_fast", "19_will_it_pay"]
+CHAPTERS = {  # and what a reader changes in the cell to change
+    "06_why_lossless": ("row(.3, .5, .2)", "row(.1, .1, .8)"),
+    "07_how_fast": ('"json", 4', '"code", 2'),
+    "19_will_it_pay": ("0.7, 4, 1, 512", "0.6, 4, 64, 512"),
+}
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 READ_BACK = """
 import ipywidgets
@@ -41,6 +46,7 @@ OPTIONS = [
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 ]
 OUTPUT = ".jp-OutputArea-output"
+ERROR = f"{OUTPUT}[data-mime-type='application/vnd.jupyter.error']"
 SAID = f"""() => [...document.querySelectorAll('{OUTPUT}')].map((output) => output.textContent)
     .find((text) => text.includes('kernel has'))"""
 
@@ -150,11 +156,26 @@ def run_all(page, lab: Lab, chapter: str) -> None:
     page.add_locator_handler(page.locator(".jp-Dialog"), lambda: select.click())
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_text("Run All Cells", exact=True).click()
-    error = f"{OUTPUT}[data-mime-type='application/vnd.jupyter.error']"
     page.wait_for_function(
-        f'() => ({SAID})() || document.querySelector("{error}")', timeout=patience(15)
+        f'() => ({SAID})() || document.querySelector("{ERROR}")', timeout=patience(15)
     )
-    assert page.locator(error).all_inner_texts() == []
+    assert page.locator(ERROR).all_inner_texts() == []
+
+
+def run_again(page, number: int, source: str) -> str:
+    """Write a cell anew, run it, and return what it shows."""
+    cell = page.locator(".jp-Notebook .jp-Cell").nth(number)
+    prompt = cell.locator(".jp-InputPrompt")
+    before = prompt.inner_text()
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(source)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function(
+        "([prompt, before]) => /\\d/.test(prompt.innerText) && prompt.innerText !== before",
+        arg=[prompt.element_handle(), before],
+    )
+    return cell.locator(".jp-Cell-outputArea").inner_text()
 
 
 def outside_requests(page, lab: Lab) -> list[str]:
@@ -168,7 +189,7 @@ def outside_requests(page, lab: Lab) -> list[str]:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_cell_runs_and_a_slider_reaches_the_kernel(chromium, lab: Lab, chapter: str):
+def test_all_runs_then_a_changed_cell_a_slider_and_an_exercise(chromium, lab: Lab, chapter: str):
     context = chromium.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(patience())
@@ -190,5 +211,19 @@ def test_every_cell_runs_and_a_slider_reaches_the_kernel(chromium, lab: Lab, cha
     page.locator(".jp-CodeCell", has_text="kernel has").locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
     page.wait_for_function(f"(said) => ({SAID})() && ({SAID})() !== said", arg=said)
+
+    cells = nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
+    at = next(i for i, c in enumerate(cells) if "change-and-run" in c.metadata.get("tags", ()))
+    source = cells[at].source
+    shown = run_again(page, at, source)
+    changed = source.replace(*CHAPTERS[chapter])
+    assert changed != source and run_again(page, at, changed) != shown
+    asked = next(each for each in exercises() if each.chapter == chapter)
+    solution = "".join(linecache.getlines(asked.solution.__code__.co_filename))
+    at = next(i for i, c in enumerate(cells) if f"def {asked.name}" in c.source)
+    call = f"\n\nexercises.{asked.check.__name__}({asked.name})"
+    assert "✗" in run_again(page, at, f"{asked.name} = lambda *case: -1{call}")
+    assert "✓" in run_again(page, at, solution + call)
+    assert page.locator(ERROR).all_inner_texts() == []
     assert requests == [] and errors == []
     context.close()
