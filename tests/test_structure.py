@@ -131,7 +131,7 @@ BUDGETS = {
     "specdec_book/viz": 14721,
     "specdec_lite": 3347,
     "specdec_lite/acceptance": 1062,
-    "specdec_lite/diagnosis": 2543,
+    "specdec_lite/diagnosis": 2544,
     "specdec_lite/drafters": 6880,
     "specdec_lite/engine": 3384,
     "specdec_lite/gpu": 2307,

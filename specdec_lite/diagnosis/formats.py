@@ -123,8 +123,8 @@ def completed(row: dict, values: dict) -> Counts:
         if values.get(name) is None:
             values[name] = combined(sign, values.get(first), values.get(second))
     for name in row.get("percent", ()):
-        value = values.get(name)
-        values[name] = tuple(v / 100 for v in value) if name == "rates" else value and value / 100
+        if value := values.get(name):
+            values[name] = tuple(v / 100 for v in value) if name == "rates" else value / 100
     counts = Counts(
         row["engine"],
         **{name: values[name] for name in FIELDS & values.keys()},
@@ -257,8 +257,9 @@ def pooled(requests: list[Counts]) -> Counts:
     if len(requests) == 1:
         return first
     pairs = [(tau, each.drafts) for each in requests if number(tau := request_length(each))]
-    drafts = sum(rounds for _, rounds in pairs if number(rounds))
-    if len(pairs) < len(requests) or not all(number(r) for _, r in pairs) or not drafts:
+    pairs = [(length, rounds) for length, rounds in pairs if number(rounds)]
+    drafts = sum(rounds for _, rounds in pairs)
+    if len(pairs) < len(requests) or not drafts:
         first.notes.append(f"the text has {len(requests)} objects: only the first is read")
         return first
     tau = sum(length * rounds for length, rounds in pairs) / drafts
