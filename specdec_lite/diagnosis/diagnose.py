@@ -17,6 +17,7 @@ from specdec_lite.diagnosis.measuring import (
     PROMPT,
     Measured,
     decode,
+    decode_in_graphs,
     examine,
     time_passes,
     without_decoding,
@@ -80,12 +81,13 @@ def diagnose(
         acceptance, controls = without_decoding(target, drafter, domains)
         stage("decoding")
         loop = decode(target, drafter, domains, max_new_tokens, temperature, seed)
+        graphs = decode_in_graphs(target, drafter, domains, max_new_tokens, temperature, seed)
         stage("looking for faults")
         evidence = examine(target, drafter, loop, acceptance, controls, temperature, seed)
         stage("timing passes")
         alone, batches = time_passes(target, drafter, domains, loop.nodes)
         stage("concluding")
-        measured = Measured(loop, evidence, acceptance, alone, batches)
+        measured = Measured(loop, evidence, acceptance, alone, batches, graphs)
         return conclude(measured, target, {name: len(rows) for name, rows in domains.items()})
 
 

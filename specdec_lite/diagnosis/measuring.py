@@ -13,6 +13,7 @@ from specdec_lite.diagnosis.faults import Evidence, Opening
 from specdec_lite.diagnosis.offline import Offline, offline
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.gpu.whole_draft import in_graphs, why_no_graphs
 from specdec_lite.measure import timing
 from specdec_lite.speculation import Drafter, Step
 
@@ -80,6 +81,7 @@ class Measured:
         acceptance: {domain: acceptance without decoding, of every text}; empty if no model drafts.
         alone: {k or "draft": seconds of a pass}.
         batches: {B: T(B, nodes + 1) ÷ T(B, 1)}.
+        graphs: the same texts with passes and drafts in graphs, or why there are none.
     """
 
     loop: Loop
@@ -87,6 +89,7 @@ class Measured:
     acceptance: dict[str, list[Offline]]
     alone: dict
     batches: dict[int, float]
+    graphs: Loop | str = ""
 
 
 def text_model(drafter: Drafter) -> CausalLM | None:
@@ -126,13 +129,15 @@ def decode(
     new_tokens: int,
     temperature: float,
     seed: int,
+    rule=None,
 ) -> Loop:
     """Decode every text plainly and speculatively, in random order."""
     order = np.random.default_rng(seed)
     prompts = [
         row[: max(LEAST // 2, min(PROMPT, len(row)))] for rows in domains.values() for row in rows
     ]
-    generate(target, prompts[0], drafter, LEAST, temperature, seed=seed)  # warms up
+    for by in (drafter, None):  # warms up
+        generate(target, prompts[0], by, LEAST, temperature, rule=by and rule, seed=seed)
     table = np.zeros((6, len(prompts), TURNS))
     steps: list[Step] = []
     plain_steps: list[Step] = []
@@ -144,7 +149,8 @@ def decode(
             runs = {}
             for kind in order.permutation(["plain", "drafted"]):
                 by = drafter if kind == "drafted" else None
-                runs[kind] = generate(target, prompt, by, new_tokens, temperature, seed=seed + turn)
+                options = {"rule": by and rule, "seed": seed + turn}
+                runs[kind] = generate(target, prompt, by, new_tokens, temperature, **options)
             plain, drafted = runs["plain"], runs["drafted"]
             stats = drafted.stats
             table[:, number, turn] = (
@@ -173,6 +179,16 @@ def decode(
         texts=texts,
         same=None if temperature else float(np.mean(same)),
     )
+
+
+def decode_in_graphs(target: CausalLM, drafter: Drafter, *rest) -> Loop | str:
+    """Do what `decode` does with captured passes and drafts, or return why that is impossible."""
+    is_plain = type(drafter) is ModelDrafter and isinstance(drafter.gamma, int)
+    draft = drafter.draft_model() if is_plain else None
+    if (why := why_no_graphs(target, draft)) or draft is None:
+        return why
+    model, captured, rule = in_graphs(target, draft, drafter.gamma, PROMPT + rest[1])
+    return decode(model, captured, *rest, rule=rule)
 
 
 def examine(

@@ -46,6 +46,7 @@ def rows(diagnosis) -> list[tuple[str, str]]:
     batches = ", ".join(f"{batch}: {value:.2f}" for batch, value in diagnosis.batches.items())
     lines += [
         ("c, per drafted token", f"{diagnosis.c_in_loop:.3f} in the loop{alone}"),
+        ("in graphs", graphs(diagnosis)),
         ("T(1)", f"{1e3 * diagnosis.one:.2f} ms"),
         ("T(k) ÷ T(1)", passes),
         ("the same by batch, γ + 1 tokens", batches),
@@ -65,6 +66,17 @@ def rows(diagnosis) -> list[tuple[str, str]]:
     if diagnosis.same_text is not None:
         lines.append(("texts equal to plain greedy", f"{100 * diagnosis.same_text:.0f} %"))
     return lines
+
+
+def graphs(diagnosis) -> str:
+    """Return what passes in graphs change, and which engines run them."""
+    found = diagnosis.graphs
+    if isinstance(found, str):
+        return f"not measured: {found}"
+    return (
+        f"speedup {spread(found['speedup'])}, c {found['c']:.3f}, T(1) {1e3 * found['one']:.2f} ms;"
+        " vLLM and SGLang run passes in graphs, transformers one by one"
+    )
 
 
 def plain(diagnosis) -> str:

@@ -45,6 +45,8 @@ class Diagnosis:
             model drafts.
         controls: {control: acceptance}, which must be low.
         same_text: share of greedy texts that equal plain decoding; None above temperature 0.
+        graphs: {"speedup", "c", "one"} with passes and drafts captured as CUDA graphs, as vLLM and
+            SGLang decode; or the reason why they were not measured.
         faults: what is wrong, the most fundamental first.
         setting: levels, nodes, temperature, dtype, device, texts, tokens.
     """
@@ -70,6 +72,7 @@ class Diagnosis:
     offline: dict[str, dict[str, float]]
     controls: dict[str, float]
     same_text: float | None
+    graphs: dict | str
     faults: tuple[Fault, ...]
     setting: dict
 
@@ -107,9 +110,13 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
     verdict = "disturbed" if disturbed else "hurts" if loses else sign(*speedup["interval"])
     best, gain = curve.best(alpha["value"]) if alpha else (loop.nodes, speedup["value"])
     best, gain = (0, 1.0) if disturbed or loses else (best, gain)
+    graphs = captured(measured.graphs)
+    ending = (
+        "" if isinstance(graphs, str) else f"; in graphs it {sign(*graphs['speedup']['interval'])}"
+    )
     return Diagnosis(
         verdict=verdict,
-        reason="; ".join(disturbed) or reason(verdict, tau["value"], costs, plain_round),
+        reason="; ".join(disturbed) or reason(verdict, tau["value"], costs, plain_round) + ending,
         speedup=speedup,
         predicted=predicted,
         tau=tau,
@@ -129,9 +136,19 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
         offline={name: mean_rates(rows) for name, rows in measured.acceptance.items()},
         controls=measured.evidence.controls,
         same_text=loop.same,
+        graphs=graphs,
         faults=faults(measured.evidence),
         setting=setting(measured, target, texts),
     )
+
+
+def captured(loop: Loop | str) -> dict | str:
+    """Return the speedup, c and T(1) of the loop in graphs, or why there is none."""
+    if isinstance(loop, str):
+        return loop
+    one = median(step.verifying for step in loop.plain_steps)
+    c = timing.round_costs(loop.steps, one).draft / max(1, loop.levels)
+    return {"speedup": ratio(loop.plain, loop.seconds), "c": c, "one": one}
 
 
 def sign(low: float, high: float) -> str:

@@ -9,12 +9,35 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
-from specdec_lite.engine.models import steady_attention
+from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.gpu.graphs import StaticLM
-from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, draft_tokens
+from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, draft_tokens, on_device
 from specdec_lite.gpu.programs import Program, Slot
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context
+
+
+def why_no_graphs(target: CausalLM, draft: CausalLM | None) -> str:
+    """Return why a pair cannot decode with passes in graphs; "" if it can."""
+    if target.device.type != "cuda":
+        return "graphs need a GPU"
+    if draft is None:
+        return "only a draft model is captured whole"
+    foreign = [each for each in (target, draft) if not each.native]
+    return f"{type(foreign[0].model).__name__} is not one of our own models" if foreign else ""
+
+
+def in_graphs(target: CausalLM, draft: CausalLM, gamma: int, length: int) -> tuple:
+    """Return (target, drafter, rule) of a pair whose passes and whole drafts are captured.
+
+    length: most tokens of prompt and answer.
+    """
+    sizes = ((target, (1, 2, gamma + 1)), (draft, (1, 2)))
+    room = length + 2 * (gamma + 1)
+    large, small = (
+        StaticLM(model, min(room, model.max_positions), counts) for model, counts in sizes
+    )
+    return large, CapturedDrafter(small, gamma), on_device
 
 
 class CapturedDrafter(DeviceDrafter):

@@ -33,6 +33,7 @@ class Bench:
         scale: sizes of everything.
         until: value of `perf_counter` after which a step begins no further cell.
         keep: writes what a step has measured so far.
+        names: the reader's target and draft; empty if none is measured.
     """
 
     device: torch.device
@@ -40,6 +41,7 @@ class Bench:
     scale: Scale
     until: float = float("inf")
     keep: Callable[[dict], object] = field(default=lambda partial: None)
+    names: tuple[str, ...] = ()
 
     @property
     def graphs(self) -> bool:

@@ -1,34 +1,25 @@
-"""Measure the card itself: clocks, memory, products, launches, attention, and a trace."""
+"""Measure the card itself: clocks, memory, products, launches, and a trace."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from time import perf_counter
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import Tensor
 
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.plan.bench import Bench, random_transformer
 from specdec_lite.gpu.plan.forward import Layers, pass_of
-from specdec_lite.gpu.plan.rounds import GAMMA, MODES, ShippedPair
+from specdec_lite.gpu.plan.rounds import GAMMA, MODES, shipped
 from specdec_lite.measure import profiler
-from specdec_lite.measure.clocks import clocked, synchronize
+from specdec_lite.measure.clocks import synchronize
 from specdec_lite.measure.machine import machine_state, read_bandwidth
-from specdec_lite.measure.timing import prefilled
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Rows of the product with one weight matrix."""
-
-
-def copy_bandwidth(bench: Bench, size: int) -> float:
-    """Return the bytes read and written per second by a copy within the device's memory."""
-    source = bench.random(size // bench.dtype.itemsize)
-    goal = torch.empty_like(source)
-    return 2 * size / bench.time(lambda: goal.copy_(source)).median
 
 
 @torch.inference_mode()
@@ -42,7 +33,6 @@ def card(bench: Bench) -> dict:
         result["capability"] = f"{sizes.major}.{sizes.minor}"
     size = bench.scale.read_bytes
     result["read_bandwidth"] = read_bandwidth([size], bench.device)[size]
-    result["copy_bandwidth"] = copy_bandwidth(bench, size)
     n = bench.scale.square
     a, b = bench.random(n, n), bench.random(n, n)
     result["peak"] = {"size": n, "flops": 2 * n**3 / bench.time(lambda: a @ b).median}
@@ -54,28 +44,56 @@ def card(bench: Bench) -> dict:
 
 
 def products(bench: Bench) -> dict:
-    """Time a product with the widest matrix of the target's block, by number of rows.
+    """Time a product with the widest matrix of the target's block, by format and number of rows.
 
     Each run multiplies with several copies of the matrix, so that no copy is read from a cache.
     """
     config = bench.scale.models[bench.scale.target]
     shape = (2 * config.intermediate_size, config.hidden_size)
-    matrices = [bench.random(*shape, std=0.02) for _ in range(4)]
+    result: dict = {"matrix": list(shape)}
+    for name, make in (("rows", weight), ("FP8", weight_fp8), ("4 bits", weight_4_bits)):
+        try:
+            result[name] = product_rows(bench, [make(bench, *shape) for _ in range(4)], shape)
+        except (AttributeError, NotImplementedError, RuntimeError) as error:  # no such kernel here
+            result[name] = {"skipped": str(error)[:120]}
+    return result
+
+
+def product_rows(bench: Bench, products: list, shape: tuple[int, int]) -> list[dict]:
+    """Return the seconds of one product, captured, for every number of rows."""
     rows = []
     for count in ROWS:
-        x = bench.random(count, config.hidden_size)
-        run = lambda x=x: tuple(F.linear(x, matrix) for matrix in matrices)
-        seconds = bench.time_captured(run).median / len(matrices)
+        x = bench.random(count, shape[1])
+        run = lambda x=x: tuple(product(x) for product in products)
+        seconds = bench.time_captured(run).median / len(products)
         flops = 2 * count * shape[0] * shape[1] / seconds
-        rows.append(
-            {
-                "rows": count,
-                "seconds": seconds,
-                "flops": flops,
-                "bandwidth": matrices[0].nbytes / seconds,
-            }
-        )
-    return {"matrix": list(shape), "rows": rows}
+        rows.append({"rows": count, "seconds": seconds, "flops": flops})
+    return rows
+
+
+Product = Callable[[Tensor], Tensor]
+
+
+def weight(bench: Bench, out: int, width: int) -> Product:
+    """Return the product with a random matrix in the dtype of the bench."""
+    matrix = bench.random(out, width, std=0.02)
+    return lambda x: F.linear(x, matrix)
+
+
+def weight_fp8(bench: Bench, out: int, width: int) -> Product:
+    """Return the product with a matrix of 8 bits; the rows are rounded to 8 bits in each pass."""
+    matrix, one = bench.random(out, width).to(torch.float8_e4m3fn).t(), bench.random(1).float()
+    return lambda x: torch._scaled_mm(  # pyright: ignore[reportPrivateImportUsage]
+        x.to(torch.float8_e4m3fn), matrix, scale_a=one, scale_b=one, out_dtype=x.dtype
+    )
+
+
+def weight_4_bits(bench: Bench, out: int, width: int, group: int = 128) -> Product:
+    """Return the product with a matrix of 4 bits, a scale and a zero for each group."""
+    codes = torch.randint(256, (out, width // 2), device=bench.device).to(torch.uint8)
+    packed = torch.ops.aten._convert_weight_to_int4pack(codes, 8)
+    scales = bench.random(width // group, out, 2)
+    return lambda x: torch.ops.aten._weight_int4pack_mm(x, packed, group, scales)
 
 
 def launches(bench: Bench) -> dict:
@@ -100,70 +118,6 @@ def launches(bench: Bench) -> dict:
     }
 
 
-# Attention ------------------------------------------------------------------------------------------
-
-
-def attention_kernels(bench: Bench) -> dict[str, Callable]:
-    """Return the ways to choose the attention kernel: the library's and, on a GPU, cuDNN."""
-    cudnn = lambda: sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH])
-    return {"the library's": nullcontext} | ({"cuDNN": cudnn} if bench.graphs else {})
-
-
-@torch.inference_mode()
-def first_steps(bench: Bench) -> dict:
-    """Time the first eager decode steps one by one, with the library's attention and with cuDNN.
-
-    Where attention builds a plan for every new length, each of these steps contains that cost.
-    """
-    rows, first = [], bench.scale.first
-    model = ShippedPair(bench.device, str(bench.dtype).removeprefix("torch.")).pair.target
-    text = torch.arange(64, device=model.device) % model.vocab_size
-    for name, kernels in attention_kernels(bench).items():
-        for count in (1, GAMMA + 1):
-            seconds, until = [], min(bench.until, perf_counter() + 10)
-            with kernels():
-                cache = prefilled(model, text, room=count * first)
-                for _ in range(first):
-                    if seconds and perf_counter() > until:
-                        break
-                    job = lambda: model.score(text[:count], cache)
-                    seconds.append(clocked(job, model.device))
-            rows.append({"attention": name, "tokens": count, "seconds": seconds})
-            bench.keep({"rows": rows})
-    return {"weights": "the shipped target", "rows": rows, "attention": attention_times(bench)}
-
-
-def attention_times(bench: Bench) -> list[dict]:
-    """Time attention alone by kernel, batch, context and rows per key head, captured."""
-    kinds = {"flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
-    kinds["cuDNN"] = SDPBackend.CUDNN_ATTENTION
-    config, rows = bench.scale.models[bench.scale.target], []
-    groups, size = config.num_kv_heads, config.head_size
-    for context in bench.scale.contexts:
-        for batch in (1, 16):
-            keys, values = (bench.random(batch, groups, context, size) for _ in range(2))
-            for count in (4, 20):
-                q = bench.random(batch, groups, count, size)
-                for name, kind in kinds.items():
-                    if bench.is_over or not bench.graphs:
-                        return rows
-
-                    def run(q=q, keys=keys, values=values):
-                        return tuple(
-                            F.scaled_dot_product_attention(q, keys, values) for _ in range(20)
-                        )
-
-                    about = {"kernel": name, "batch": batch, "context": context, "rows": count}
-                    try:
-                        with sdpa_kernel([kind]):
-                            seconds = bench.time_captured(run).median / 20
-                    except RuntimeError as error:
-                        rows.append(about | {"error": str(error)[:120]})
-                    else:
-                        rows.append(about | {"seconds": seconds})
-    return rows
-
-
 # A trace --------------------------------------------------------------------------------------------
 
 
@@ -174,7 +128,7 @@ def trace(bench: Bench) -> dict:
     An operation is [kind, start, seconds], as the host calls it and as the GPU runs its kernels.
     """
     rows, names = [], {}
-    pair = ShippedPair(bench.device, str(bench.dtype).removeprefix("torch."))
+    pair = shipped(bench.device, str(bench.dtype).removeprefix("torch."))
     jobs = {mode: whole_draft(pair.method(mode)[1]) for mode in MODES}
     layer = one_layer(bench)
     jobs["one layer of the target's shape"] = bench.captured(layer)[0] if bench.graphs else layer

@@ -12,10 +12,12 @@ SECONDS = 300.0
 """Default budget of a whole run."""
 BROKEN = 3
 """Exit status of a process whose device no longer works."""
+INTERRUPTED = 130
+"""Exit status after an interrupt from the keyboard."""
 RESTARTS = 4
 """Most processes after the first one."""
-NAMES = ("card", "passes", "slices", "quarter", "drafts", "experts", "rounds", "synthetic")
-NAMES += ("first-steps", "trace")
+NAMES = ("card", "pair", "passes", "slices", "quarter", "drafts", "experts", "rounds")
+NAMES += ("smollm2", "synthetic", "trees", "trace")
 """The steps, the most valuable first."""
 
 
@@ -26,6 +28,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="results", help="folder of the recording")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="budget of the whole run")
     parser.add_argument("--only", nargs="+", choices=NAMES, help="steps to run")
+    parser.add_argument(
+        "--pair",
+        nargs=2,
+        default=(),
+        metavar=("TARGET", "DRAFT"),
+        help="measure this pair, two hub ids or folders, and keep what is recorded of the card",
+    )
     parser.add_argument("--resume", action="store_true", help="run what has no result yet")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to see that it runs")
     for name in ("--worker", "--go-on"):
@@ -37,6 +46,7 @@ def options_of(args: argparse.Namespace) -> list[str]:
     """Return the options that the process of the steps is given."""
     options = ["--device", args.device, "--dtype", args.dtype, "--out", str(args.out)]
     options += ["--seconds", f"{args.seconds:g}", *["--tiny"] * args.tiny]
+    options += ["--pair", *args.pair] if args.pair else []
     return options + ["--resume"] * args.resume + (["--only", *args.only] if args.only else [])
 
 
@@ -52,6 +62,9 @@ def main(args: argparse.Namespace) -> int:
             status = subprocess.run(command, timeout=limit).returncode
         except subprocess.TimeoutExpired:
             return BROKEN
+        except KeyboardInterrupt:
+            print("interrupted: what was measured is kept, and --resume measures the rest")
+            return INTERRUPTED
         if status in (0, 2) or left < 0:
             break
         print(f"the process ended with status {status}; another one continues", flush=True)

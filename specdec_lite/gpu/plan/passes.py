@@ -7,10 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Transformer, TransformerConfig
+from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.plan.bench import Bench, CannotRun, NoRoom, random_transformer, spread_row
 from specdec_lite.gpu.plan.forward import Layers, forward, pass_of
 from specdec_lite.gpu.plan.shapes import Experts, Scale
+from specdec_lite.measure.timing import pass_job
+from specdec_lite.tree import TokenTree
 
 
 def cells(scale: Scale) -> Iterator[tuple[int, int, int]]:
@@ -21,11 +25,16 @@ def cells(scale: Scale) -> Iterator[tuple[int, int, int]]:
 
 
 def timed_cells(
-    bench: Bench, rows: list[dict], jobs: Iterator[tuple[dict, Callable[[], Callable]]], **more
+    bench: Bench,
+    rows: list[dict],
+    jobs: Iterator[tuple[dict, Callable[[], Callable]]],
+    time: Callable | None = None,
+    **more,
 ) -> dict:
     """Time runs one after the other, captured unless their mode is eager, and keep every result.
 
     jobs: (what a row says, a function that returns the run). Cells without room are listed.
+    time: how to time a run instead.
     """
     left_out: list[dict] = []
     result = {"weights": "random", "rows": rows, "left_out": left_out, "complete": False} | more
@@ -33,8 +42,8 @@ def timed_cells(
         if bench.is_over:
             return result
         try:
-            time = bench.time if about.get("mode") == "eager" else bench.time_captured
-            rows.append(about | spread_row(time(make())))
+            clock = bench.time if about.get("mode") == "eager" else bench.time_captured
+            rows.append(about | spread_row((time or clock)(make())))
         except (NoRoom, torch.OutOfMemoryError) as error:
             left_out.append(about | {"why": str(error)[:200]})
         bench.keep(result)
@@ -60,7 +69,39 @@ def target_passes(bench: Bench, name: str, depths: tuple[int, ...] = ()) -> dict
 
             yield about, make
 
-    return timed_cells(bench, [], jobs(), **described(model))
+    return timed_cells(bench, [], jobs(), model=name, **described(model))
+
+
+TREES = (16, 32, 64)
+"""Drafted nodes of the trees that are timed."""
+
+
+@torch.inference_mode()
+def tree_passes(bench: Bench) -> dict:
+    """Time passes of the target at batch 1 over trees and chains of n nodes, in graphs.
+
+    Both read the whole cache under a mask, as `StaticLM` does; a tree is as wide as it is deep.
+    """
+    context, config = bench.scale.contexts[0], bench.scale.models[bench.scale.target]
+    sizes = (1, *(1 + nodes for nodes in TREES))
+    capacity = context + 2 * sizes[-1]
+    model = StaticLM(CausalLM(bench.model(bench.scale.target)), capacity, sizes)
+    text = torch.randint(config.vocab_size, (context,)).to(bench.device)
+
+    def jobs():
+        yield {"kind": "one token", "nodes": 0}, lambda: pass_job(model, text, 1)
+        for nodes in TREES:
+            width = round(nodes**0.5)
+            parents = torch.tensor([-1 if i < width else i - width for i in range(nodes)])
+            tree = TokenTree(torch.arange(nodes) % config.vocab_size, parents)
+            for kind, count in (("chain", 1 + nodes), ("tree", tree)):
+                yield (
+                    {"kind": kind, "nodes": nodes},
+                    lambda count=count: pass_job(model, text, count),
+                )
+
+    about = {"model": bench.scale.target, "context": context, "capacity": capacity}
+    return timed_cells(bench, [], jobs(), time=bench.time, **about)
 
 
 def described(model: Transformer) -> dict:

@@ -1,4 +1,4 @@
-"""Time rounds: the shipped pair in every mode, and shapes of real size with synthetic acceptance."""
+"""Time rounds: trained pairs in every mode, and shapes of real size with synthetic acceptance."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -11,27 +11,24 @@ import torch
 from torch import Tensor
 
 from specdec_lite import theory
-from specdec_lite.acceptance import speculative_sampling
 from specdec_lite.decoding import generate, stream
-from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters import EagleDrafter, ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
-from specdec_lite.gpu.plan.bench import Bench, NoRoom
+from specdec_lite.gpu.plan.bench import Bench, CannotRun, NoRoom
 from specdec_lite.gpu.plan.forward import Layers, forward
 from specdec_lite.gpu.plan.passes import chain_of
 from specdec_lite.gpu.plan.shapes import Scale
-from specdec_lite.gpu.whole_draft import CapturedDrafter
-from specdec_lite.loading.pairs import Pair, load_pair
+from specdec_lite.gpu.whole_draft import CapturedDrafter, why_no_graphs
+from specdec_lite.loading.pairs import Pair, chat_ids, load_pair
+from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure.clocks import interleaved, synchronize
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.measure.timing import pass_job, round_costs
-from specdec_lite.proposal import Proposal
-from specdec_lite.sampling import SeededRng
-from specdec_lite.speculation import Step
+from specdec_lite.speculation import Drafter, Step
 from specdec_lite.texts import corpus
-from specdec_lite.tree import TokenTree
 
 GAMMA = 4
 """Draft length of the shipped pair."""
@@ -45,15 +42,21 @@ MODES = {
     "static, whole draft": ("static", CapturedDrafter, on_device),
 }
 """Modes of a whole round: (kind of pass, drafter, rule). Static passes are captured on a GPU."""
-WITHOUT_DRAFT = ("eager", "static")
-"""Modes in which plain decoding differs."""
+BOTH_WAYS = {mode: MODES[mode] for mode in ("eager", "static, whole draft")}
+"""Modes of a reader's pair: one by one, and in graphs."""
 
 
-class ShippedPair:
-    """The shipped pair on a device, in every mode."""
+class TimedPair:
+    """A target and its draft on a device, in every mode.
 
-    def __init__(self, device: torch.device, dtype: str):
-        self.pair: Pair = load_pair(device=str(device), dtype=dtype, context=CAPACITY)
+    Args:
+        pair: both models; the draft may be the target itself, whose heads then draft.
+        encode: returns the ids of a text.
+        modes: {name: (kind of pass, function of (draft, γ) that returns a drafter, rule)}.
+    """
+
+    def __init__(self, pair: Pair, encode: Callable, modes: dict[str, tuple]):
+        self.pair, self.encode, self.modes = pair, encode, modes
 
     @cached_property
     def static(self) -> tuple[CausalLM, CausalLM]:
@@ -61,9 +64,9 @@ class ShippedPair:
         target = StaticLM(self.pair.target, CAPACITY, (1, 2, GAMMA + 1))
         return target, StaticLM(self.pair.draft, CAPACITY, (1, 2))
 
-    def method(self, mode: str) -> tuple[CausalLM, ModelDrafter, object]:
+    def method(self, mode: str) -> tuple[CausalLM, Drafter, object]:
         """Return the target, the drafter and the rule of a mode."""
-        passes, drafter, rule = MODES[mode]
+        passes, drafter, rule = self.modes[mode]
         eager = self.pair.target, self.pair.draft
         target, draft = eager if passes == "eager" else self.static
         return target, drafter(draft, GAMMA), rule
@@ -71,21 +74,26 @@ class ShippedPair:
     def prompts(self, scale: Scale) -> list[Tensor]:
         """Return prompts of code as token ids."""
         texts = corpus.evaluation_prompts()["code"][: scale.prompts]
-        encode = self.pair.tokenizer.encode
-        return [torch.tensor(encode(item["text"]))[-scale.prompt_tokens :] for item in texts]
+        return [torch.tensor(self.encode(each["text"]))[-scale.prompt_tokens :] for each in texts]
+
+
+def shipped(device: torch.device, dtype: str) -> TimedPair:
+    """Return the shipped pair in every mode."""
+    pair = load_pair(device=str(device), dtype=dtype, context=CAPACITY)
+    return TimedPair(pair, pair.tokenizer.encode, MODES)
 
 
 Run = Callable[[Tensor, int], list[Step]]
 
 
-def contenders(pair: ShippedPair, new_tokens: int, temperature: float) -> dict[str, Run]:
+def contenders(pair: TimedPair, new_tokens: int, temperature: float) -> dict[str, Run]:
     """Return every decoder that takes part in the turns: (prompt, seed) → its rounds."""
     runs: dict[str, Run] = {}
-    for mode in MODES:
+    for mode, (passes, *_) in pair.modes.items():
         target, drafter, rule = pair.method(mode)
         both: dict[str, tuple] = {f"speculative {mode}": (drafter, rule)}
-        if mode in WITHOUT_DRAFT:
-            both[f"plain {mode}"] = (None, None)
+        if f"plain {passes}" not in runs:
+            both[f"plain {passes}"] = (None, None)
         for name, (draft, its_rule) in both.items():
 
             def run(ids, seed, target=target, draft=draft, rule=its_rule):
@@ -113,26 +121,62 @@ def take_turns(
 
 
 def shipped_rounds(bench: Bench) -> dict:
-    """Decode with the shipped pair in every mode: text, speed, and the parts of a round.
-
-    First the greedy texts are compared with plain decoding, then paired turns are timed.
-    """
+    """Decode with the shipped pair in every mode: text, speed, and the parts of a round."""
     name = str(bench.dtype).removeprefix("torch.")
-    pairs = {dtype: ShippedPair(bench.device, dtype) for dtype in dict.fromkeys((name, "float32"))}
+    exact = {"float32": shipped(bench.device, "float32")} if name != "float32" else {}
+    return whole_rounds(bench, {name: shipped(bench.device, name)} | exact)
+
+
+def reader_rounds(bench: Bench) -> dict:
+    """Decode with the reader's pair, one by one and, if both models are our own, in graphs."""
+    if not bench.names:
+        raise CannotRun("no pair was named; --pair TARGET DRAFT measures one")
+    dtype = str(bench.dtype).removeprefix("torch.")
+    try:
+        pair = load_pair(*bench.names, device=str(bench.device), dtype=dtype, context=CAPACITY)
+    except (ValueError, MemoryError, OSError) as error:
+        raise CannotRun(str(error)) from None
+    why = why_no_graphs(pair.target, pair.draft)
+    modes = {"eager": MODES["eager"]} if why else BOTH_WAYS
+    encode = lambda text: chat_ids(pair.tokenizer, text)
+    result = whole_rounds(bench, {dtype: TimedPair(pair, encode, modes)})
+    return result | {"target": bench.names[0], "draft": bench.names[1], "no_graphs": why}
+
+
+def smollm2_rounds(bench: Bench) -> dict:
+    """Decode with SmolLM2-135M and its trained EAGLE-1 head, one by one and in graphs."""
+    dtype = str(bench.dtype).removeprefix("torch.")
+    try:
+        target, tokenizer = load_smollm2(str(bench.device), dtype)
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"SmolLM2's weights cannot be loaded: {error}"[:300]) from None
+    head = lambda _, gamma: EagleDrafter.from_pretrained(target, draft=gamma)
+    modes = {mode: (passes, head, None) for mode, passes in SMOLLM2.items()}
+    pair = TimedPair(Pair(target, target, tokenizer), lambda x: chat_ids(tokenizer, x), modes)
+    names = {"target": "SmolLM2-135M", "draft": "its EAGLE-1 head"}
+    return whole_rounds(bench, {dtype: pair}) | names
+
+
+SMOLLM2 = {"eager": "eager", "static, plain rule": "static"}
+"""{mode: kind of the target's passes} of SmolLM2, whose head is launched one by one."""
+
+
+def whole_rounds(bench: Bench, pairs: dict[str, TimedPair]) -> dict:
+    """Compare greedy texts with plain decoding by dtype, then time paired turns of the first."""
     result: dict = {"gamma": GAMMA, "new_tokens": bench.scale.new_tokens, "lossless": []}
     for dtype, pair in pairs.items():
         result["lossless"] += lossless_rows(bench, pair, dtype)
         bench.keep(result)
-    result["verdicts"] = same_verdicts(bench)
     for index, temperature in enumerate((0.0, 1.0)):
         left = max(0.0, bench.until - perf_counter())
         until = perf_counter() + left / (2 - index)
-        result[f"T = {temperature:g}"] = timed_rounds(bench, pairs[name], temperature, until)
+        first = next(iter(pairs.values()))
+        result[f"T = {temperature:g}"] = timed_rounds(bench, first, temperature, until)
         bench.keep(result)
     return result
 
 
-def lossless_rows(bench: Bench, pair: ShippedPair, dtype: str) -> list[dict]:
+def lossless_rows(bench: Bench, pair: TimedPair, dtype: str) -> list[dict]:
     """Find where speculative greedy text first differs from plain text, and the two logits' gap."""
     rows, texts = [], {}
 
@@ -140,9 +184,9 @@ def lossless_rows(bench: Bench, pair: ShippedPair, dtype: str) -> list[dict]:
         options = {"rule": rule, "stop_token_ids": ()}
         return generate(target, ids, drafter, bench.scale.new_tokens, **options)
 
-    for mode, (index, ids) in product(MODES, enumerate(pair.prompts(bench.scale))):
+    for mode, (index, ids) in product(pair.modes, enumerate(pair.prompts(bench.scale))):
         target, drafter, rule = pair.method(mode)
-        passes = MODES[mode][0]
+        passes = pair.modes[mode][0]
         if (passes, index) not in texts:
             texts[passes, index] = decode(target, ids).tokens
         plain, fast = texts[passes, index], decode(target, ids, drafter, rule=rule).tokens
@@ -161,24 +205,7 @@ def lossless_rows(bench: Bench, pair: ShippedPair, dtype: str) -> list[dict]:
     return rows
 
 
-def same_verdicts(bench: Bench, count: int = 100, size: int = 512) -> dict:
-    """Compare the rule on the device with the plain rule under the same uniforms, T = 1."""
-    same, accepted = 0, 0
-    for seed in range(count):
-        numbers = torch.Generator().manual_seed(seed)
-        p = torch.randn(GAMMA + 1, size, generator=numbers).softmax(-1)
-        q = (p[:-1].log() + torch.randn(GAMMA, size, generator=numbers)).softmax(-1)
-        tokens = torch.multinomial(q, 1, generator=numbers)[:, 0]
-        verdicts = [
-            rule(Proposal(TokenTree.chain(tokens.to(to)), q.to(to)), p.to(to), SeededRng(seed))
-            for rule, to in ((speculative_sampling, "cpu"), (on_device, bench.device))
-        ]
-        plain, fast = ((verdict.path, verdict.token) for verdict in verdicts)
-        same, accepted = same + (plain == fast), accepted + len(plain[0])
-    return {"verdicts": count, "same": same, "accepted": accepted / count}
-
-
-def timed_rounds(bench: Bench, pair: ShippedPair, temperature: float, until: float) -> dict:
+def timed_rounds(bench: Bench, pair: TimedPair, temperature: float, until: float) -> dict:
     """Time all contenders in paired turns, and explain the speedup of every mode."""
     prompts = pair.prompts(bench.scale)
     every = contenders(pair, bench.scale.new_tokens, temperature)
@@ -201,8 +228,8 @@ def timed_rounds(bench: Bench, pair: ShippedPair, temperature: float, until: flo
     result["tokens_per_second"] = {name: float(1 / row.mean()) for name, row in pace.items()}
     result["modes"] = {
         mode: explained(bench, pair, mode, runs, pace)
-        for mode in MODES
-        if f"speculative {mode}" in runs and f"plain {MODES[mode][0]}" in runs
+        for mode, (passes, *_) in pair.modes.items()
+        if f"speculative {mode}" in runs and f"plain {passes}" in runs
     }
     return result
 
@@ -212,12 +239,12 @@ def seconds_per_token(steps: Sequence[Step]) -> float:
     return sum(step.seconds for step in steps) / sum(len(step.tokens) for step in steps)
 
 
-def explained(bench: Bench, pair: ShippedPair, mode: str, runs: dict, pace: dict) -> dict:
+def explained(bench: Bench, pair: TimedPair, mode: str, runs: dict, pace: dict) -> dict:
     """Return a mode's speedup, α and τ, passes timed alone, and the parts of its rounds.
 
     Parts of a round are in plain steps of the same kind of pass, T(1).
     """
-    fast, plain = f"speculative {mode}", f"plain {MODES[mode][0]}"
+    fast, plain = f"speculative {mode}", f"plain {pair.modes[mode][0]}"
     steps = [step for row in runs[fast] for run in row for step in run]
     plain_steps = [step for row in runs[plain] for run in row for step in run]
     tested = sum(step.tested for step in steps)
@@ -227,12 +254,15 @@ def explained(bench: Bench, pair: ShippedPair, mode: str, runs: dict, pace: dict
     target, drafter, _ = pair.method(mode)
     ids = pair.prompts(bench.scale)[0].to(target.device)
     jobs = {"one": pass_job(target, ids, 1), "verify": pass_job(target, ids, GAMMA + 1)}
-    jobs["draft"] = pass_job(drafter.model, ids, 1)
+    if (draft := drafter.draft_model()) is not None:
+        jobs["draft"] = pass_job(draft, ids, 1)
     alone = interleaved(jobs, target.device, bench.scale.repeats)
-    c, v = alone["draft"] / alone["one"], alone["verify"] / alone["one"]
+    c = alone["draft"] / alone["one"] if draft else costs.draft / GAMMA  # a head reads states, too
+    v = alone["verify"] / alone["one"]
+    fastest = min((name for name in pace if name.startswith("plain")), key=lambda x: pace[x].mean())
     return {
         "speedup": ratio(pace[plain], pace[fast]),
-        "over_eager": ratio(pace["plain eager"], pace[fast]) if "plain eager" in pace else None,
+        "over_fastest": ratio(pace[fastest], pace[fast]) | {"plain": fastest},
         "alpha": sum(step.accepted for step in steps) / tested if tested else None,
         "tau": tau,
         "alone": alone | {"predicted": float(theory.corrected_improvement(tau, GAMMA, c, v))},

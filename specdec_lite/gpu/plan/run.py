@@ -60,14 +60,16 @@ TARGET = "the target of the scale"
 SLICES, QUARTER = "Llama-3.3-70B, 20 layers", "Llama-3.3-70B, a quarter"
 STEPS = {
     "card": Step(card.card, 15),
+    "pair": Step(rounds.reader_rounds, 200),
     "passes": Step(lambda b: passes.target_passes(b, b.scale.target), 60, (TARGET,), True),
     "slices": Step(lambda b: passes.target_passes(b, SLICES, b.scale.depths), 40, (SLICES,), True),
     "quarter": Step(lambda b: passes.target_passes(b, QUARTER), 45, (QUARTER,), True),
     "drafts": Step(passes.draft_passes, 30, ("Llama-3.2-1B",), True),
     "experts": Step(passes.expert_passes, 40, ("block",), True),
     "rounds": Step(rounds.shipped_rounds, 90),
+    "smollm2": Step(rounds.smollm2_rounds, 40),
     "synthetic": Step(rounds.synthetic_rounds, 50, (TARGET, "Llama-3.2-1B"), True),
-    "first-steps": Step(card.first_steps, 15),
+    "trees": Step(passes.tree_passes, 15, (TARGET,)),
     "trace": Step(card.trace, 15, cache=True),
 }
 """The steps, the most valuable first."""
@@ -138,6 +140,9 @@ def attempt(name: str, bench: Bench, recorder: Recorder) -> bool:
             result.update(step.run(bench))
     except CannotRun as reason:
         result["skipped"] = str(reason)
+    except KeyboardInterrupt:
+        recorder.put(name, result | {"error": "interrupted"})
+        raise SystemExit(launch.INTERRUPTED) from None
     except Exception as error:  # one step must not end the others
         result["error"] = f"{type(error).__name__}: {error}"[:1000]
         works = is_working(bench.device)
@@ -192,6 +197,21 @@ def summary(result: dict) -> str:
     return f"{len(rows)} rows"
 
 
+def no_gpu() -> str:
+    """Return why PyTorch has no GPU here, and where to get one."""
+    why = "this PyTorch is built for CPUs alone"
+    if torch.version.cuda is not None:
+        try:
+            torch.cuda.init()
+            why = "PyTorch sees none"
+        except (AssertionError, RuntimeError) as error:  # no driver, or one that is too old
+            why = str(error).splitlines()[0]
+    return (
+        f"there is no GPU here ({why}): in Colab choose Runtime, Change runtime type, T4 GPU;"
+        " --tiny runs the plan in tiny shapes on a CPU"
+    )
+
+
 def scale_of(device: torch.device, tiny: bool) -> Scale:
     """Return the sizes that suit a device."""
     if tiny or device.type != "cuda":
@@ -205,14 +225,14 @@ def run_steps(args: argparse.Namespace) -> int:
     until = time() + args.seconds if args.until is None else args.until
     device = resolve_device(args.device)
     if device.type != "cuda" and not args.tiny:
-        raise ValueError("there is no GPU here; --tiny runs the plan in tiny shapes on a CPU")
+        raise ValueError(no_gpu())
     dtype = half_precision(device) if args.dtype == "auto" else args.dtype
     scale = scale_of(device, args.tiny)
     path = recording_of(device, args)
-    if not (args.resume or args.go_on or args.only):
-        path.unlink(missing_ok=True)
     about = {"dtype": dtype, "tiny": args.tiny, "graphs": device.type == "cuda"}
     recorder = Recorder(path, device, command_of(args), about)
+    if not (args.resume or args.go_on or args.only or args.pair):
+        recorder.steps = {name: step for name, step in recorder.steps.items() if name == "pair"}
     names = missing_steps(args, recorder.steps)
     print(
         f"{recorder.stamp['machine']}, {dtype}: {len(names)} steps, {until - time():.0f} s",
@@ -232,7 +252,8 @@ def run_steps(args: argparse.Namespace) -> int:
         end = float("inf") if args.tiny else perf_counter() + share
         if not args.tiny:  # a step that hangs ends the process, and the next one continues
             faulthandler.dump_traceback_later(3 * share + 45, exit=True)
-        works = attempt(name, Bench(device, getattr(torch, dtype), scale, end), recorder)
+        bench = Bench(device, getattr(torch, dtype), scale, end, names=tuple(args.pair))
+        works = attempt(name, bench, recorder)
         faulthandler.cancel_dump_traceback_later()
         if not works:
             return BROKEN
@@ -249,6 +270,7 @@ def recording_of(device: torch.device, args: argparse.Namespace) -> Path:
 def command_of(args: argparse.Namespace) -> str:
     """Return the command that repeats this run."""
     words = ["python -m specdec_lite gpu", *["--tiny"] * args.tiny]
+    words += ["--pair", *args.pair] if args.pair else []
     return " ".join(words + [f"--seconds {args.seconds:g}"] * (args.seconds != launch.SECONDS))
 
 
@@ -257,7 +279,9 @@ def missing_steps(args: argparse.Namespace, have: dict[str, dict]) -> list[str]:
 
     A process that continues after another one leaves its errors alone; `--resume` tries them again.
     """
-    names = list(args.only or STEPS)
+    names = list(args.only or [name for name in STEPS if name != "pair"])
+    if args.pair:
+        names = ["pair"] if "card" in have else ["card", "pair"]
     if args.go_on:
         return [name for name in names if name not in have]
     is_done = lambda name: name in have and not {"error", "skipped"} & have[name].keys()

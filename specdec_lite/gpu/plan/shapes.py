@@ -123,7 +123,7 @@ def tiny(config: TransformerConfig) -> TransformerConfig:
     groups = max(1, config.num_heads // config.num_kv_heads)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_layers": min(2, config.num_layers)}
     heads = {"num_heads": groups, "num_kv_heads": 1, "head_size": 16}
-    return replace(config, vocab_size=config.vocab_size // 500, max_positions=96, **sizes, **heads)
+    return replace(config, vocab_size=config.vocab_size // 500, max_positions=256, **sizes, **heads)
 
 
 TINY = Scale(
