@@ -112,7 +112,7 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
     best, gain = (0, 1.0) if disturbed or loses else (best, gain)
     graphs = captured(measured.graphs)
     ending = (
-        "" if isinstance(graphs, str) else f"; in graphs it {sign(*graphs['speedup']['interval'])}"
+        "" if isinstance(graphs, str) else f"; in graphs: {sign(*graphs['speedup']['interval'])}"
     )
     return Diagnosis(
         verdict=verdict,
