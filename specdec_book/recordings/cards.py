@@ -22,9 +22,9 @@ NOISE = 0.02
 
 
 def step(data: dict, name: str) -> dict:
-    """Return a finished step of a GPU's recording."""
+    """Return a step of a GPU's recording that has results, also one that did not finish."""
     found = data["steps"].get(name)
-    if found is None or "error" in found or "skipped" in found:
+    if found is None or (found.keys() & {"error", "skipped"} and not found.get("rows")):
         why = "it is not in this recording" if found is None else found
         raise ValueError(f"name={name!r}: this step has no result: {why}")
     return found
@@ -40,7 +40,9 @@ def network(about: dict) -> Network:
 
 def hardware(data: dict) -> Hardware:
     """Return the card with the bandwidth and throughput that it was measured to have."""
-    found = step(data, "card")
+    found = data["steps"].get("card", {})
+    if not {"read_bandwidth", "peak"} <= found.keys():
+        raise ValueError("name='card': this step has no bandwidth and no throughput")
     return Hardware(found["read_bandwidth"], found["peak"]["flops"])
 
 
@@ -50,9 +52,12 @@ def pass_times(data: dict, draft: str = "head, 32k rows", context: int | None = 
     A pass over more tokens that was recorded as faster gets the time of the slower one.
     """
     rows = step(data, "passes")["rows"]
-    context = min(row["context"] for row in rows) if context is None else context
+    if context is None:
+        context = min((row["context"] for row in rows), default=0)
     cells = {(r["batch"], r["k"]): r["seconds"] for r in rows if r["context"] == context}
-    tokens = tuple(sorted({k for _, k in cells}))
+    count = lambda k: sum(each == k for _, each in cells)
+    # a run that ended within a k has it for some batches only
+    tokens = tuple(sorted(k for k in {k for _, k in cells} if count(k) == count(1)))
     drafted = {
         row["batch"]: row["seconds"] / row["drafted"]
         for row in step(data, "drafts")["rows"]
@@ -73,6 +78,14 @@ def pass_times(data: dict, draft: str = "head, 32k rows", context: int | None = 
     )
 
 
+def times_or_none(data: dict, draft: str = "head, 32k rows") -> PassTimes | None:
+    """Return what `pass_times` returns, or None if the recording lacks passes or this draft."""
+    try:
+        return pass_times(data, draft)
+    except ValueError:
+        return None
+
+
 def engine(data: dict) -> Engine:
     """Return the engine whose passes fit the recorded ones best, relative to `hardware`.
 
@@ -80,7 +93,7 @@ def engine(data: dict) -> Engine:
     """
     card, found = hardware(data), []
     for name in ("passes", "slices"):
-        if name == "passes" or name in data["steps"]:
+        if name == "passes" or data["steps"].get(name, {}).get("rows"):
             about = step(data, name)
             whole = network(about)
             for row in about["rows"]:
@@ -105,3 +118,56 @@ def engine(data: dict) -> Engine:
 
     best = np.exp(least_squares(residuals, start, loss="soft_l1").x)
     return replace(FITTED, **dict(zip(PASSES, map(float, best))))
+
+
+# The formula of a pass ------------------------------------------------------------------------------
+
+OPERATIONS = 20
+"""Operations of a layer, as the recorded timeline of one counts them; q and k norms add six."""
+OTHERS = 4
+"""Operations outside the layers: the embedding, the last norm and its cast, and the head."""
+
+
+def speeds(data: dict) -> dict[str, float] | None:
+    """Return a card's bandwidth, throughput, launch and shortest operation; None if not measured.
+
+    The shortest operation is the mean of a layer's small ones where a timeline has them, otherwise
+    one step of captured tiny operations.
+    """
+    found = data["steps"].get("card", {})
+    if not {"read_bandwidth", "peak", "launches"} <= found.keys():
+        return None
+    rows = data["steps"].get("trace", {}).get("rows", ())
+    layers = (r for r in rows if r["mode"].startswith("one layer") and r["lane"] == "GPU")
+    small = [s for kind, _, s in next(layers, {"operations": ()})["operations"] if kind == "other"]
+    return {
+        "bandwidth": found["read_bandwidth"],
+        "throughput": found["peak"]["flops"],
+        "launch": found["launches"]["eager"],
+        "least": sum(small) / len(small) if small else found["launches"]["captured"],
+    }
+
+
+def pass_seconds(
+    shape: dict, batch: int, k: int, context: int, speeds: dict, launched: bool = False
+) -> float:
+    """Return the seconds of a pass in 16 bits, operation by operation.
+
+    Each operation takes its bytes, its arithmetic, or the shortest time, whichever is longest; if the
+    host launches them one by one, the pass takes at least all launches.
+    """
+    width, groups = shape["hidden_size"], shape["num_kv_heads"] * shape["head_size"]
+    heads, wide = shape["num_heads"] * shape["head_size"], shape["intermediate_size"]
+    matrices = width * (heads + 2 * groups), heads * width, 2 * wide * width, wide * width
+    least = speeds["least"]
+
+    def product(weights: int) -> float:
+        arithmetic = 2 * weights * batch * k / speeds["throughput"]
+        return max(least, 2 * weights / speeds["bandwidth"], arithmetic)
+
+    operations = OPERATIONS + 6 * shape.get("qk_norm", False)
+    attention = max(least, 4 * batch * context * groups / speeds["bandwidth"])
+    layer = sum(map(product, matrices)) + attention + (operations - 5) * least
+    total = shape["num_layers"] * layer + product(shape["vocab_size"] * width)
+    launches = shape["num_layers"] * operations + OTHERS
+    return max(total + (OTHERS - 1) * least, launched * launches * speeds["launch"])

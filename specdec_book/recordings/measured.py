@@ -132,23 +132,127 @@ def costs_without(row: dict, rows: list[dict]) -> dict[str, float] | None:
 # Recorded here ------------------------------------------------------------------------------------
 
 
+BOOK = "gpu/nvidia-h100-80gb-hbm3"
+"""The recording of a GPU whose numbers the chapters state."""
+FOLDERS = ("results/gpu", "/content/drive/MyDrive/results/gpu")
+"""Where `python -m specdec_lite gpu` writes, and a folder that all notebooks of Colab share."""
+CELLS = ("batch", "k", "context", "seconds")
+FIELDS = {
+    "passes": CELLS,
+    "slices": ("layers", *CELLS),
+    "quarter": CELLS,
+    "drafts": ("draft", "mode", "batch", "drafted", "seconds"),
+    "experts": ("routing", "batch", "k", "experts_used", "seconds"),
+    "synthetic": ("draft", "batch", "gamma", "speedup", "round_seconds", "plain_seconds"),
+    "trees": ("kind", "nodes", "seconds"),
+    "trace": ("mode", "lane", "operations"),
+}
+"""Fields of a step's rows without which no figure can be drawn."""
+STEPS = {
+    "card": "the card's own speeds",
+    "passes": "passes of the target",
+    "slices": "slices of a 70B model",
+    "quarter": "a quarter of a 70B model",
+    "drafts": "drafts",
+    "experts": "passes over experts",
+    "rounds": "rounds of the shipped pair",
+    "smollm2": "rounds of SmolLM2",
+    "synthetic": "whole rounds with a coin",
+    "trees": "passes over trees",
+    "trace": "a timeline",
+}
+"""The steps of the plan in words."""
+OLD = "another version of the library wrote it: measure again"
+
+
 def gpus() -> list[Recording]:
-    """Return the recordings of GPUs with captured graphs, and the reader's own after them."""
-    found = [recordings.load(name) for name in recordings.names("gpu")] + own_gpus()
-    return [each for each in found if each.data["graphs"] and not each.data["tiny"]]
+    """Return the book's GPU, other recorded ones, and the reader's own, all with captured graphs."""
+    names = [BOOK, *(name for name in recordings.names("gpu") if name != BOOK and is_listed(name))]
+    return [*map(recordings.load, names), *own_gpus()]
 
 
-def own_gpus(folder: str | Path = "results/gpu") -> list[Recording]:
-    """Return what `python -m specdec_lite gpu` wrote into the working folder; empty without a file."""
-    found = []
-    known = {path.resolve() for path in recordings.files().values()}
-    for path in sorted(Path(folder).glob("*.json")):
-        if path.resolve() not in known:
+def is_listed(name: str) -> bool:
+    """Return whether the index of the recordings has one; without an index all are the book's."""
+    index = recordings.FOLDER / "README.md"
+    return not index.exists() or f"[{name}]" in index.read_text(encoding="utf-8")
+
+
+def own_gpus(*folders: str | Path) -> list[Recording]:
+    """Return what `python -m specdec_lite gpu` wrote for the reader's cards, the newest of each."""
+    return scan(*folders)[0]
+
+
+def scan(*folders: str | Path) -> tuple[list[Recording], list[str]]:
+    """Return the reader's recordings in these folders, and sentences about what is left out."""
+    folders = folders or (*FOLDERS, recordings.FOLDER / "gpu")
+    book = {path.resolve() for name, path in recordings.files().items() if is_listed(name)}
+    paths = {path.resolve() for folder in folders for path in Path(folder).glob("*.json")} - book
+    found: dict[str, tuple] = {}
+    notes: list[str] = []
+    for path in sorted(paths):
+        try:
             content = json.loads(path.read_text(encoding="utf-8"))
             validate(path.name, content)
             stamp, data = split(content)
-            found.append(Recording(f"your GPU/{path.stem}", **stamp, data=data))
-    return found
+            data = readable(data)
+        except ValueError as error:
+            notes.append(f"{path} is left out: {error}.")
+            continue
+        if data["tiny"] or not data["graphs"]:
+            continue
+        machine, age = stamp["machine"], (stamp["date"], path.stat().st_mtime)
+        if machine in found:
+            notes.append(f"{machine} was measured twice: the newer recording is shown.")
+        if machine not in found or age > found[machine][0]:
+            found[machine] = age, Recording(f"your GPU/{path.stem}", **stamp, data=data)
+    return [recording for _, recording in found.values()], notes
+
+
+def readable(data: dict) -> dict:
+    """Return a recording's data whose steps can be drawn; one of another version is an error."""
+    if not isinstance(data.get("steps"), dict) or not {"graphs", "tiny", "dtype"} <= data.keys():
+        raise ValueError(OLD)
+    steps = dict(data["steps"])
+    for name, fields in FIELDS.items():
+        rows = steps.get(name, {}).get("rows", ())
+        if not all(set(fields) <= row.keys() for row in rows):
+            steps[name] = {"error": OLD}
+    for name in ("passes", "slices", "quarter"):
+        if steps.get(name, {}).get("rows") and not {"shape", "parameters"} <= steps[name].keys():
+            steps[name] = {"error": OLD}
+    return data | {"steps": steps}
+
+
+def rows(recording: Recording, name: str) -> list[dict]:
+    """Return the measured rows of a step, also of one that did not finish; empty without any."""
+    return recording.data["steps"].get(name, {}).get("rows", [])
+
+
+def why_missing(recording: Recording, name: str) -> str:
+    """Return why a step has no result, or only a part; "" if it is whole."""
+    step = recording.data["steps"].get(name)
+    if step is None:
+        return "the run ended before it"
+    if why := step.get("skipped"):
+        return str(why)[:120]
+    if why := step.get("error"):
+        return f"it failed: {why}"[:120]
+    return "" if step.get("complete", True) else "its time ended, so a part is missing"
+
+
+def missing(recording: Recording, names: Iterable[str] = STEPS) -> list[str]:
+    """Return a phrase for each step that a recording lacks, or has only in part."""
+    return [f"{STEPS[name]}: {why}" for name in names if (why := why_missing(recording, name))]
+
+
+def shape_name(recording: Recording) -> str:
+    """Return the model whose shape the target of a recording has."""
+    step = recording.data["steps"].get("passes", {})
+    layers = step.get("shape", {}).get("num_layers")
+    known = {"synthetic": "target", "passes": "model", "trees": "model"}
+    names = (recording.data["steps"].get(each, {}).get(field) for each, field in known.items())
+    shapes = {32: "Llama-3.1-8B", 28: "Llama-3.2-3B"}
+    return next(filter(None, names), None) or shapes.get(layers, "its target")
 
 
 def is_own(recording: Recording) -> bool:
@@ -173,33 +277,49 @@ def gpu_pairs(recording: Recording) -> list[dict]:
     group = f"{title(recording)} (measured here)"
     for mode, words in MODES.items():
         for t in (0, 1):
-            rows = steps.get("rounds", {}).get(f"T = {t}", {}).get("modes", {})
-            if mode in rows:
-                gamma = steps["rounds"]["gamma"]
-                label = f"the shipped pair, T = {t}, {words}"
-                found.append(of_round(group, label, gamma, rows[mode], recording))
+            for name, step in whole_rounds(steps):
+                if mode in (modes := step.get(f"T = {t}", {}).get("modes", {})):
+                    label = f"{name}, T = {t}, {words}"
+                    found.append(of_round(group, label, step["gamma"], modes[mode], recording))
     return found + synthetic_pairs(f"{title(recording)}, random weights (measured here)", recording)
+
+
+def whole_rounds(steps: dict) -> list[tuple[str, dict]]:
+    """Return (name of the pair, its step) of every trained pair of a recording."""
+    named = [steps.get(name, {}) for name in ("pair", "smollm2")]
+    pairs = [("the shipped pair", steps.get("rounds", {}))]
+    pairs += [(f"{step.get('target')} with {step.get('draft')}", step) for step in named]
+    return [(name, step) for name, step in pairs if "gamma" in step]
 
 
 def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording) -> dict:
     """Return a recorded round of the shipped pair."""
-    alone = row["alone"]
+    alone, speedup = row["alone"], row["speedup"]["value"]
+    verify = alone["verify"] / alone["one"]
+    draft = [["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone['one']:.2f}"]]
     return preset(
         group,
         label,
-        row["speedup"]["value"],
+        speedup,
         gamma,
         f"{recording.source}. {interval(row['speedup'])}. {REMAINDER}",
-        alpha=row["alpha"],
-        **costs_of(row["rounds"], alone["verify"] / alone["one"], gamma),
+        alpha=row["alpha"] or 0.0,
+        **costs_of(row["rounds"], verify, gamma),
         facts=[
+            real_forecast(alone["predicted"], speedup),
             ["T(1) alone", f"{1e3 * alone['one']:.2f} ms"],
             ["T(1) in the loop, the unit of c", f"{1e3 * row['rounds']['target_seconds']:.2f} ms"],
-            [f"T({gamma + 1}) ÷ T(1)", f"{alone['verify'] / alone['one']:.2f}"],
-            ["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone['one']:.2f}"],
+            [f"T({gamma + 1}) ÷ T(1)", f"{verify:.2f}"],
+            *(draft if "draft" in alone else ()),
             ["τ", f"{row['tau']:.2f}"],
         ],
     )
+
+
+def real_forecast(predicted: float, speedup: float) -> list[str]:
+    """Return the fact that holds the forecast from passes timed alone against the measurement."""
+    miss = predicted / speedup - 1
+    return ["forecast from τ and passes alone", f"{predicted:.2f}×, {miss:+.0%} of the measured"]
 
 
 def costs_of(parts: dict[str, float], verify: float, gamma: int) -> dict[str, float]:
@@ -227,15 +347,16 @@ def interval(speedup: dict) -> str:
 
 def synthetic_pairs(group: str, recording: Recording, alpha: float = 0.7, gamma: int = 4) -> list:
     """Return rounds of a real shape whose drafts a coin accepts, with costs from single passes."""
-    steps, found = recording.data["steps"], []
-    if not {"synthetic", "passes", "drafts"} <= steps.keys():
-        return found
-    target = steps["synthetic"].get("target", "the target")
-    for row in steps["synthetic"].get("rows", ()):
+    found, target = [], shape_name(recording)
+    largest = max((row["batch"] for row in rows(recording, "synthetic")), default=0)
+    for row in rows(recording, "synthetic"):
         batch = row["batch"]
-        if (row["draft"], batch) not in SYNTHETIC or row["gamma"] != gamma:
+        listed = row["draft"], 128 if batch == largest > 16 else batch
+        if listed not in SYNTHETIC or row["gamma"] != gamma:
             continue
-        times = cards.pass_times(recording.data, row["draft"])
+        times = cards.times_or_none(recording.data, row["draft"])
+        if times is None or not times.covers(batch, gamma + 1):
+            continue
         one, draft = times.of_pass(batch, 1), times.of_round(batch, 1) - times.of_pass(batch, 2)
         verify = times.of_pass(batch, gamma + 1) / one
         label = f"shape of {target} with {row['draft']}, batch {batch}, α set to {alpha:g}"

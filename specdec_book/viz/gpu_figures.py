@@ -7,6 +7,7 @@ A reader's own recording (`recordings.measured.own_gpus`) is drawn beside the bo
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -64,25 +65,54 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
     )
 
 
+def name_of(recording: Recording) -> str:
+    """Return how a card is named in a figure: "" for the book's."""
+    return "" if recording.name == measured.BOOK else measured.title(recording)
+
+
+def finish(
+    fig: go.Figure, recordings: Sequence[Recording], steps: Sequence[str], subject: dict, **more
+) -> go.Figure:
+    """Finish a figure of recordings: roles of other cards, and what they lack, below the axis."""
+    names = {name_of(each) for each in recordings} - {""}
+    roles = {
+        trace.name: "you" for trace in fig.data if any(trace.name.startswith(n) for n in names)
+    }
+    notes = [
+        f"{name_of(each)}: {phrase}"
+        for each in recordings
+        if name_of(each)
+        for phrase in measured.missing(each, steps)
+    ]
+    axis = fig.layout.xaxis.title
+    axis.text = "<br>".join((axis.text, *("<br>".join(wrap(note, 90)) for note in notes)))
+    present = {trace.name for trace in fig.data} | {
+        bar for trace in fig.data if trace.type == "bar" for bar in trace.y
+    }
+    subject = {name: role for name, role in subject.items() if name in present}
+    return figure(fig, source=recordings[0].source, subject=subject | roles, **more)
+
+
 def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 16, 64, 128)):
     """Return the figure of T(B, k) ÷ T(B, 1) of the large target, by k and batch."""
-    fig, first, tokens = go.Figure(), {}, set()
+    fig, first, tokens, shapes = go.Figure(), {}, set(), []
     for recording in recordings:
-        rows = recording.data["steps"].get("passes", {}).get("rows", ())
+        rows, name = measured.rows(recording, "passes"), name_of(recording)
         context = min((row["context"] for row in rows), default=0)
         times = {(r["batch"], r["k"]): r["seconds"] for r in rows if r["context"] == context}
-        own = measured.is_own(recording)
-        for batch in batches:
+        several = sorted({b for b, k in times if k > 1 and (b, 1) in times})
+        # another card has other batches: its smallest and its largest
+        for batch in dict.fromkeys(several[:1] + several[-1:]) if name else batches:
             ks = sorted(k for b, k in times if b == batch)
-            if 1 not in ks:
-                continue
             ratios = [times[batch, k] / times[batch, 1] for k in ks]
-            fig.add_scatter(
-                name=f"your GPU, B = {batch}" if own else f"target, B = {batch}", x=ks, y=ratios
-            )
+            label = f"{name}, B = {batch}" if name else f"target, B = {batch}"
+            fig.add_scatter(name=label, x=ks, y=ratios)
             tokens.update(ks)
-            if not own:
+            if not name:
                 first[batch] = ratios[-1]
+        if rows:
+            about = measured.shape_name(recording)
+            shapes.append(f"{name or recording.machine}: {about}, context {context}")
     low, high = min(first), max(first)
     fig.update_layout(
         title=f"{max(tokens)} tokens take {first[low]:.2f} passes at batch {low}, and"
@@ -90,80 +120,74 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
         xaxis={"title": "k, tokens of each row in the pass", "tickvals": sorted(tokens)},
         yaxis={"title": "T(B, k) ÷ T(B, 1)", "rangemode": "tozero"},
     )
-    step = recordings[0].data["steps"]["passes"]
     alt = (
-        f"Time of a pass over k tokens in each of B rows ÷ time of a pass over one, for"
-        f" {step['parameters'] / 1e9:.1f} B parameters in the shape of Llama-3.1-8B, random weights,"
-        f" captured passes, context {context}."
+        "Time of a pass over k tokens in each of B rows ÷ time of a pass over one, captured, random"
+        f" weights in these shapes: {'; '.join(shapes)}."
     )
-    subject = {f"target, B = {batch}": "target" for batch in (low, high)} | own_lines(fig)
-    return figure(fig, alt, "gpu-passes", source=recordings[0].source, subject=subject)
-
-
-def own_lines(fig: go.Figure) -> dict[str, str]:
-    """Return the names of the reader's own lines with their role."""
-    return {line.name: "you" for line in fig.data if line.name.startswith("your GPU")}
+    subject = {f"target, B = {batch}": "target" for batch in (low, high)}
+    return finish(fig, recordings, ["passes"], subject, alt=alt, name="gpu-passes")
 
 
 def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3, 6, 8)):
     """Return the figure of the measured speedup of whole rounds, by batch and γ, at one α."""
-    fig, gains = go.Figure(), {}
+    fig, gains, shapes, every = go.Figure(), {}, [], set()
     for recording in recordings:
-        step = recording.data["steps"].get("synthetic", {})
-        rows = [row for row in step.get("rows", ()) if row["draft"].startswith("head")]
-        own = measured.is_own(recording)
+        step, name = recording.data["steps"].get("synthetic", {}), name_of(recording)
+        rows = [r for r in measured.rows(recording, "synthetic") if r["draft"].startswith("head")]
         for gamma in gammas:
             mine = sorted(
                 (r["batch"], r["speedup"][f"{alpha:g}"]) for r in rows if r["gamma"] == gamma
             )
-            fig.add_scatter(
-                name=f"your GPU, γ = {gamma}" if own else f"drafts, γ = {gamma}",
-                x=[batch for batch, _ in mine],
-                y=[speed for _, speed in mine],
-            )
-            if not own:
+            if not mine:
+                continue
+            label = f"{name}, γ = {gamma}" if name else f"drafts, γ = {gamma}"
+            fig.add_scatter(name=label, x=[b for b, _ in mine], y=[speed for _, speed in mine])
+            every.update(batch for batch, _ in mine)
+            if not name:
                 gains[gamma] = dict(mine)
-    batches, long = sorted(gains[1]), 6
-    low, high = batches[0], batches[-1]
+        if rows:
+            about = measured.shape_name(recording)
+            shapes.append(f"{name or recording.machine}: {about}, context {step['context']}")
+    long = 6
+    low, high = min(gains[1]), max(gains[1])
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
     fig.update_layout(
         title=f"γ = {long} reaches {gains[long][low]:.2f}× at batch {low} and"
         f" {gains[long][high]:.2f}× at {high}, where γ = 1 reaches {gains[1][high]:.2f}×",
-        xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": batches},
+        xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": sorted(every)},
         yaxis={"title": f"speedup at α = {alpha:g}", "rangemode": "tozero"},
     )
-    step = recordings[0].data["steps"]["synthetic"]
     alt = (
-        f"Speedup of whole rounds of {step['target']}'s shape with a one-layer head over plain rounds"
-        f" timed beside them, context {step['context']}. Random weights; a coin accepts each draft with"
-        f" probability {alpha:g}, so the cost is measured and the tokens are expected ones."
+        "Speedup of whole rounds with a one-layer head over plain rounds timed beside them, in these"
+        f" shapes: {'; '.join(shapes)}. Random weights; a coin accepts each draft with probability"
+        f" {alpha:g}, so the cost is measured and the tokens are expected ones."
     )
-    subject = {f"drafts, γ = {long}": "draft", "drafts, γ = 1": "one"} | own_lines(fig)
-    return figure(fig, alt, "gpu-map", source=recordings[0].source, subject=subject)
+    subject = {f"drafts, γ = {long}": "draft", "drafts, γ = 1": "one"}
+    return finish(fig, recordings, ["synthetic"], subject, alt=alt, name="gpu-map")
 
 
 def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
     """Return the figure of tokens per second of the shipped pair, by how its rounds are launched."""
-    fig = go.Figure()
+    fig, paces = go.Figure(), {}
     for recording in recordings:
-        rounds = recording.data["steps"].get("rounds", {}).get(f"T = {temperature}")
-        if not rounds:
-            continue
-        pace, own = rounds["tokens_per_second"], measured.is_own(recording)
+        rounds = recording.data["steps"].get("rounds", {}).get(f"T = {temperature}", {})
+        pace, title = rounds.get("tokens_per_second", {}), name_of(recording)
+        paces[title] = pace
         for kind, name, words in (("plain", "plain", PLAIN), ("speculative", "with drafts", MODES)):
-            rows = {each: pace[f"{kind} {mode}"] for mode, each in words.items()}
-            fig.add_bar(
-                name=f"your GPU, {name}" if own else name,
-                orientation="h",
-                x=list(rows.values()),
-                y=list(rows),
-            )
-    pace = recordings[0].data["steps"]["rounds"][f"T = {temperature}"]["tokens_per_second"]
+            rows = {each: pace.get(f"{kind} {mode}") for mode, each in words.items()}
+            rows = {each: value for each, value in rows.items() if value}
+            if rows:
+                fig.add_bar(
+                    name=f"{title}, {name}" if title else name,
+                    orientation="h",
+                    x=list(rows.values()),
+                    y=list(rows),
+                )
     best = "speculative static, whole draft"
-    plain = max(value for name, value in pace.items() if name.startswith("plain"))
+    plain = max(value for name, value in paces[""].items() if name.startswith("plain"))
     fig.update_layout(
-        title=f"A whole draft in a graph is {pace[best] / plain:.2f}× as fast as the fastest plain"
-        " decoding",
+        title=f"A whole draft in a graph is {paces[''][best] / plain:.2f}× as fast as the fastest"
+        " plain decoding",
         barmode="group",
         xaxis_title=f"tokens per second, T = {temperature}",
         yaxis={"categoryorder": "array", "categoryarray": list(MODES.values())[::-1]},
@@ -173,30 +197,24 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
         f"Tokens per second of the shipped pair at T = {temperature}, plain and speculative (γ = 4),"
         " by the kind of its passes."
     )
-    subject = {"plain": "target", MODES["static, whole draft"]: "draft"} | own_roles(fig)
-    return figure(fig, alt, "gpu-modes", source=recordings[0].source, subject=subject)
-
-
-def own_roles(fig: go.Figure) -> dict[str, str]:
-    """Return the role of each trace of the reader's own GPU."""
-    return {each.name: "you" for each in fig.data if each.name.startswith("your GPU")}
+    subject = {"plain": "target", MODES["static, whole draft"]: "draft"}
+    return finish(fig, recordings, ["rounds"], subject, alt=alt, name="gpu-modes")
 
 
 def drafts_figure(recordings: Sequence[Recording]):
     """Return the figure of c by draft: measured in a graph, and as the ratio of bytes alone."""
-    fig = go.Figure()
+    fig, targets = go.Figure(), []
     for recording in recordings:
-        steps, own = recording.data["steps"], measured.is_own(recording)
-        if not {"drafts", "passes"} <= steps.keys():
+        name = name_of(recording)
+        names, costs, bytes_alone = draft_costs(recording)
+        if not names:
             continue
-        names, costs, bytes_alone = draft_costs(steps)
+        targets.append(f"{name or recording.machine}: {measured.shape_name(recording)}")
         fig.add_bar(
-            name="your GPU" if own else "draft pass, measured in a graph",
-            orientation="h",
-            x=costs,
-            y=names,
+            name=name or "draft pass, measured in a graph", orientation="h", x=costs, y=names
         )
-        if not own:
+        if not name:
+            cost = dict(zip(names, costs))
             fig.add_scatter(
                 name="ratio of the bytes read",
                 x=bytes_alone,
@@ -204,34 +222,94 @@ def drafts_figure(recordings: Sequence[Recording]):
                 mode="markers",
                 marker={"size": 11, "symbol": "diamond"},
             )
-    cost = dict(zip(*draft_costs(recordings[0].data["steps"])[:2]))
     small, large = "Qwen3-0.6B, 28 layers", "Llama-3.2-1B, 16 layers"
     fig.update_layout(
         title=f"Half the size, more layers, higher cost: c = {cost[small]:.2f} against {cost[large]:.2f}",
         barmode="group",
-        xaxis_title="c at batch 1: a draft pass in the loop ÷ a pass of the 8B target",
+        xaxis_title="c at batch 1: a draft pass in the loop ÷ a pass of the target",
         height=320,
     )
     alt = (
-        "Cost of a draft pass in passes of an 8B target at batch 1, in a captured graph, beside the"
-        " ratio of the bytes that both read. Shapes of these models with random weights."
+        "Cost of a draft pass in passes of the target at batch 1, in a captured graph, beside the"
+        f" ratio of the bytes that both read. Random weights; shapes of the targets:"
+        f" {'; '.join(targets)}."
     )
-    subject = {small: "draft", large: "draft"} | own_roles(fig)
-    return figure(fig, alt, "gpu-drafts", source=recordings[0].source, subject=subject)
+    subject = {small: "draft", large: "draft"}
+    return finish(fig, recordings, ["passes", "drafts"], subject, alt=alt, name="gpu-drafts")
 
 
-def draft_costs(steps: dict) -> tuple[list[str], list[float], list[float]]:
+def draft_costs(recording: Recording) -> tuple[list[str], list[float], list[float]]:
     """Return the drafts with their layers, c of each at batch 1, and the ratio of bytes alone."""
-    about = steps["drafts"]["drafts"]
-    target = cards.network(steps["passes"]).parameters
-    one = min(r["seconds"] for r in steps["passes"]["rows"] if (r["batch"], r["k"]) == (1, 1))
+    steps = recording.data["steps"]
+    passes = measured.rows(recording, "passes")
+    ones = [r["seconds"] for r in passes if (r["batch"], r["k"]) == (1, 1)]
     names, costs, ratios = [], [], []
-    for row in steps["drafts"]["rows"]:
+    for row in measured.rows(recording, "drafts") if ones else ():
         if (row["mode"], row["batch"]) != ("captured", 1) or row["draft"] == "block":
             continue
-        sizes = about[row["draft"]]
+        sizes = steps["drafts"]["drafts"][row["draft"]]
         layers = sizes["shape"]["num_layers"]
         names.append(f"{row['draft']}, {layers} layer{'s' * (layers > 1)}")
-        costs.append(row["seconds"] / row["drafted"] / one)
+        costs.append(row["seconds"] / row["drafted"] / min(ones))
+        target = cards.network(steps["passes"]).parameters
         ratios.append(cards.network(sizes).parameters / target)
     return names, costs, ratios
+
+
+def formula_figure(recordings: Sequence[Recording]):
+    """Return the figure of the formula's time of a pass ÷ the recorded time, for every pass."""
+    fig = go.Figure()
+    for recording in recordings:
+        name = name_of(recording)
+        for series, points in formula_points(recording).items():
+            fig.add_scatter(
+                name=f"{name}: {series}" if name else series,
+                x=[1e3 * recorded for recorded, _ in points],
+                y=[computed / recorded for recorded, computed in points],
+                mode="markers",
+            )
+    ratios = [computed / recorded for recorded, computed in in_graphs(recordings[0])]
+    low, high = min(ratios), max(ratios)
+    fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
+    fig.update_layout(
+        title=f"In graphs the formula gives {low:.0%} to {high:.0%} of the recorded times",
+        xaxis={"title": "recorded time of a pass, ms", "type": "log"},
+        yaxis={"title": "formula ÷ recorded", "rangemode": "tozero"},
+    )
+    alt = (
+        "Time of a pass by the formula, from counted operations, bytes and arithmetic, divided by the"
+        " recorded time: dense targets by batch, tokens and context, and drafts in a graph and one by"
+        " one. Random weights."
+    )
+    subject = dict(zip(SERIES, ("target", "draft")))
+    steps = ["card", "passes", "drafts"]
+    return finish(fig, recordings, steps, subject, alt=alt, name="gpu-formula")
+
+
+SERIES = ("target, in a graph", "drafts, in a graph", "drafts, one by one")
+
+
+def in_graphs(recording: Recording) -> list[tuple[float, float]]:
+    """Return (recorded, computed) seconds of all captured passes."""
+    points = formula_points(recording)
+    return [pair for series in SERIES[:2] for pair in points.get(series, ())]
+
+
+def formula_points(recording: Recording) -> dict[str, list[tuple[float, float]]]:
+    """Return {series: (recorded, computed) seconds of its passes}; empty without the card's speeds."""
+    steps, points = recording.data["steps"], {}
+    speeds = cards.speeds(recording.data)
+    if speeds is None:
+        return {}
+    for row in measured.rows(recording, "passes"):
+        sizes = row["batch"], row["k"], row["context"]
+        computed = cards.pass_seconds(steps["passes"]["shape"], *sizes, speeds)
+        points.setdefault(SERIES[0], []).append((row["seconds"], computed))
+    for row in measured.rows(recording, "drafts"):
+        is_block, step = row["draft"] == "block", steps["drafts"]
+        k, passes = (row["drafted"], 1) if is_block else (1, row["drafted"])
+        shape = step["drafts"][row["draft"]]["shape"] | {"qk_norm": "Qwen3" in row["draft"]}
+        launched = row["mode"] == "eager"
+        computed = cards.pass_seconds(shape, row["batch"], k, step["context"], speeds, launched)
+        points.setdefault(SERIES[1 + launched], []).append((row["seconds"] / passes, computed))
+    return points

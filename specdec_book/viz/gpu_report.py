@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+import torch
 from IPython.display import Markdown
 
 from specdec_book.recordings import Recording, cards, measured, spread
@@ -31,23 +32,53 @@ def report(recordings: Iterable[Recording]) -> list:
             table(
                 header,
                 lines,
-                about if "shipped pair" in title else f"Random weights. {about}",
+                about if "trained" in title else f"Random weights. {about}",
                 fold=f"{title}: {name}",
             )
             for title, header, lines in tables(steps)
         ]
+        if absent := measured.missing(recording):
+            lines = [phrase.split(": ", 1) for phrase in absent]
+            fold = f"Not measured, or only in part: {name}"
+            parts.append(table(("step", "why"), lines, about, fold=fold))
         if lanes := timeline(steps):
             parts.append(lanes_figure(lanes, "Whole drafts, launched one by one and captured."))
     return parts
 
 
+DRIVE = "/content/drive/MyDrive/results"
+"""Where the notebooks of Colab, each on a machine of its own, find one another's recordings."""
+
+
+def announce() -> None:
+    """Print which of the reader's cards the figures show and what they lack, or how to measure one.
+
+    Nothing is printed where there is neither a GPU nor a recording.
+    """
+    own, notes = measured.scan()
+    for gpu in own:
+        absent = measured.missing(gpu)
+        print(f"{measured.title(gpu)}, {gpu.date}" + ("; not, or only in part:" if absent else ""))
+        for phrase in absent:
+            print(f"  {phrase}")
+    for note in notes:
+        print(note)
+    if not own and torch.cuda.is_available():
+        print(
+            "This GPU is not measured yet. Run this in a cell, then all cells again:\n"
+            "!python -m specdec_lite gpu\nIn Colab, mount Drive and add"
+            f" --out {DRIVE}: the other chapters find it there."
+        )
+
+
 def tables(steps: dict[str, dict]) -> Iterator[Table]:
     """Yield the tables of the steps that have rows."""
-    measured = {name: step for name, step in steps.items() if "rows" in step or "lossless" in step}
-    for build in (passes, sliced, quarter, drafts, experts, rounds, lossless, synthetic):
-        result = build(measured)
-        if result and result[2]:
-            yield result
+    full = {name: step for name, step in steps.items() if step.get("rows") or "lossless" in step}
+    pairs = measured.whole_rounds(full)
+    results = [build(full) for build in (passes, sliced, quarter, drafts, experts)]
+    results += [build(name, step) for name, step in pairs for build in (rounds, lossless)]
+    results += [synthetic(full), trees(full), low_bits(steps)]
+    yield from (result for result in results if result and result[2])
 
 
 def timeline(steps: dict[str, dict]) -> dict[str, list]:
@@ -118,7 +149,7 @@ def drafts(steps: dict) -> Table | None:
 
     The target was not timed one by one, so a draft that was launched so has milliseconds instead.
     """
-    if not (step := steps.get("drafts")) or "passes" not in steps:
+    if not (step := steps.get("drafts")) or not steps.get("passes", {}).get("rows"):
         return None
     ones = seconds_by((row for row in steps["passes"]["rows"] if row["k"] == 1), "context", "batch")
     times = seconds_by(step["rows"], "draft", "mode", "batch", "drafted")
@@ -151,15 +182,14 @@ def experts(steps: dict) -> Table | None:
     return title, header, lines
 
 
-def rounds(steps: dict) -> Table | None:
-    """Speedups of the shipped pair by mode and temperature."""
-    if not (step := steps.get("rounds")):
-        return None
+def rounds(pair: str, step: dict) -> Table:
+    """Speedups of a trained pair by mode and temperature."""
     lines = [
         (
             temperature,
             MODES.get(mode, mode),
             spread(row["speedup"]),
+            over_fastest(step[temperature], mode, row),
             "–" if row["alpha"] is None else f"{row['alpha']:.2f}",
             f"{row['tau']:.2f}",
             f"{row['alone']['predicted']:.2f}",
@@ -169,14 +199,22 @@ def rounds(steps: dict) -> Table | None:
         for mode, row in step.get(temperature, {}).get("modes", {}).items()
     ]
     forecasts = ("forecast from passes timed alone", "from the round's own parts")
-    header = ("temperature", "mode", "speedup", "α", "τ", *forecasts)
-    return f"The shipped pair, γ = {step['gamma']}", header, lines
+    over = "over the fastest plain decoding"
+    header = ("temperature", "mode", "speedup", over, "α", "τ", *forecasts)
+    return f"A trained pair, {pair}, γ = {step['gamma']}", header, lines
 
 
-def lossless(steps: dict) -> Table | None:
+def over_fastest(step: dict, mode: str, row: dict) -> str:
+    """Return a mode's speed over the fastest plain decoding, with its interval if that is recorded."""
+    if "over_fastest" in row:
+        return spread(row["over_fastest"])
+    pace = step["tokens_per_second"]
+    plain = max(value for name, value in pace.items() if name.startswith("plain"))
+    return f"{pace[f'speculative {mode}'] / plain:.2f}"
+
+
+def lossless(pair: str, step: dict) -> Table:
     """Where greedy texts leave the plain text."""
-    if not (step := steps.get("rounds")):
-        return None
     lines = []
     for key in dict.fromkeys((row["dtype"], row["mode"]) for row in step["lossless"]):
         part = [row for row in step["lossless"] if (row["dtype"], row["mode"]) == key]
@@ -184,7 +222,7 @@ def lossless(steps: dict) -> Table | None:
         largest = f"{max(gaps):.1e}" if gaps else "–"
         lines.append((*key, f"{len(part) - len(gaps)} of {len(part)}", largest))
     header = ("dtype", "mode", "texts equal to plain decoding's", "largest gap of the logits")
-    return "Greedy texts of the shipped pair", header, lines
+    return f"Greedy texts of a trained pair, {pair}", header, lines
 
 
 def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
@@ -207,18 +245,59 @@ def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
     return f"Speedup of whole rounds of {step['target']}, α = {alpha}", header, lines
 
 
+def trees(steps: dict) -> Table | None:
+    """Passes over trees beside chains of as many nodes, in passes over one token."""
+    if not (step := steps.get("trees")):
+        return None
+    times = {(row["kind"], row["nodes"]): row["seconds"] for row in step["rows"]}
+    one = times.get(("one token", 0))
+    lines = [
+        (
+            str(nodes),
+            *(f"{t / one:.2f}" if (t := times.get((kind, nodes))) else "–" for kind in KINDS),
+        )
+        for nodes in sorted({nodes for _, nodes in times} - {0})
+        if one
+    ]
+    header = ("drafted nodes", *(f"{kind}, T(1 + n) ÷ T(1)" for kind in KINDS))
+    return f"Batch 1, the shape of {step['model']} in graphs, under a mask", header, lines
+
+
+KINDS = ("chain", "tree")
+
+
+def low_bits(steps: dict) -> Table | None:
+    """Products with the same matrix in 16, 8 and 4 bits, by number of rows."""
+    products = steps.get("card", {}).get("products", {})
+    found = {
+        name: {row["rows"]: row["seconds"] for row in rows}
+        for name, key in (("16 bits", "rows"), ("FP8", "FP8"), ("4 bits", "4 bits"))
+        if isinstance(rows := products.get(key), list)
+    }
+    if len(found) < 2:
+        return None
+    lines = [
+        (str(count), *(f"{1e6 * times[count]:.0f}" for times in found.values()))
+        for count in found["16 bits"]
+    ]
+    header = ("rows", *(f"{name}, µs" for name in found))
+    return "One product, {} × {}".format(*products["matrix"]), header, lines
+
+
 # What to doubt ------------------------------------------------------------------------------------
 
 
 def doubts(recording: Recording) -> Markdown:
     """Return the table of what was checked in a recording, and how far to trust it."""
     steps = recording.data["steps"]
-    lines = [
-        *doubts_of_passes(steps),
-        *doubts_of_experts(steps),
-        *doubts_of_rounds(steps["rounds"]),
-    ]
-    lines += doubts_of_synthetic(steps["synthetic"])
+    rows = lambda name: measured.rows(recording, name)
+    speeds = steps.get("card", {})
+    lines = doubts_of_passes(steps) if rows("passes") and "peak" in speeds else []
+    if any((r["batch"], r["k"]) == (1, 1) for r in rows("experts")) and "peak" in speeds:
+        lines += doubts_of_experts(steps)
+    if {"T = 0", "T = 1"} <= steps.get("rounds", {}).keys():
+        lines += doubts_of_rounds(steps["rounds"])
+    lines += doubts_of_synthetic(rows("synthetic"))
     header = ("checked", "recorded", "so")
     return table(header, lines, fold="What we checked, and what to doubt", source=recording.source)
 
@@ -232,12 +311,15 @@ def doubts_of_passes(steps: dict) -> list[tuple[str, str, str]]:
     batch, k = max(times)
     useful = 2 * cards.network(step).parameters * batch * k / times[batch, k]
     drops = []
-    for rows in (step["rows"], steps["slices"]["rows"], steps["quarter"]["rows"]):
+    for rows in (steps.get(name, {}).get("rows", ()) for name in ("passes", "slices", "quarter")):
         cells = {(r.get("layers"), r["context"], r["batch"], r["k"]): r["seconds"] for r in rows}
         ordered = sorted(cells, key=lambda key: (key[0] or 0, *key[1:]))
         pairs = zip(ordered, ordered[1:])
         drops += [1 - cells[b] / cells[a] for a, b in pairs if a[:3] == b[:3]]
-    clock = step["state"]["end"]["gpu"]["clocks.sm"]
+    clock, most = (
+        ((state.get("end") or {}).get("gpu") or {}).get(name, "not reported")
+        for state, name in ((step.get("state", {}), "clocks.sm"), (card["state"], "clocks.max.sm"))
+    )
     shared = [r["batch"] for r in step["rows"] if r["own_layers"] < step["shape"]["num_layers"]]
     return [
         (
@@ -253,13 +335,12 @@ def doubts_of_passes(steps: dict) -> list[tuple[str, str, str]]:
         (
             "T(B, k) does not fall with k",
             f"it falls in {sum(d > 0 for d in drops)} of {len(drops)} steps, by at most"
-            f" {max(drops):.1%}",
+            f" {max(drops, default=0):.1%}",
             "trust no difference below that",
         ),
         (
             "the clock is steady",
-            f"power limit: {clock} at the end of the step,"
-            f" {card['state']['end']['gpu']['clocks.max.sm']} at most",
+            f"power limit: {clock} at the end of the step, {most} at most",
             "large passes would be faster with more power",
         ),
         (
@@ -296,6 +377,8 @@ def doubts_of_rounds(step: dict) -> list[tuple[str, str, str]]:
     other = [row for row in step["lossless"] if row not in exact and row["diverges_at"] is not None]
     same = sum(row["diverges_at"] is None for row in exact)
     modes, sampled = step["T = 0"]["modes"], step["T = 1"]["modes"]
+    if not {"static", "static, whole draft"} <= sampled.keys() or not modes:
+        return []
     alone = [mode["alone"]["one"] for rows in (modes, sampled) for mode in list(rows.values())[:2]]
     graph = sampled["static, whole draft"]["rounds"]
     base = sampled["static"]["rounds"]
@@ -329,9 +412,9 @@ def doubts_of_rounds(step: dict) -> list[tuple[str, str, str]]:
     ]
 
 
-def doubts_of_synthetic(step: dict) -> list[tuple[str, str, str]]:
+def doubts_of_synthetic(found: list[dict]) -> list[tuple[str, str, str]]:
     """Return the line about the map of speedups."""
-    rows = {(r["draft"], r["batch"], r["gamma"]): r["round_seconds"] for r in step["rows"]}
+    rows = {(r["draft"], r["batch"], r["gamma"]): r["round_seconds"] for r in found}
     ratios = [
         rows[draft, batch, 6] / rows[draft, batch, 8]
         for draft, batch in {key[:2] for key in rows}
@@ -357,9 +440,11 @@ def shape_misses(recording: Recording) -> dict[tuple[str, int, int], float]:
     The forecast is made of T(B, k) and drafts timed alone; both sides have the same tokens.
     """
     misses = {}
-    for row in recording.data["steps"]["synthetic"]["rows"]:
+    for row in measured.rows(recording, "synthetic"):
         batch, gamma = row["batch"], row["gamma"]
-        times = cards.pass_times(recording.data, row["draft"])
+        times = cards.times_or_none(recording.data, row["draft"])
+        if times is None or not times.covers(batch, max(2, gamma + 1)):
+            continue
         draft = times.of_round(batch, 1) - times.of_pass(batch, 2)
         cost = (times.of_pass(batch, gamma + 1) + gamma * draft) / times.of_pass(batch, 1)
         measured_cost = row["round_seconds"] / row["plain_seconds"]
@@ -369,14 +454,16 @@ def shape_misses(recording: Recording) -> dict[tuple[str, int, int], float]:
 
 def real_forecasts(recording: Recording) -> Markdown:
     """Return the table of what forecasts from passes timed alone miss by."""
-    step, rows = recording.data["steps"]["rounds"], {}
-    for temperature in ("T = 0", "T = 1"):
-        for mode, row in step[temperature]["modes"].items():
-            miss = row["alone"]["predicted"] / row["speedup"]["value"] - 1
-            kind = "one by one" if mode.startswith("eager") else "in graphs"
-            rows.setdefault(f"the shipped pair, {temperature}, {kind}", []).append(miss)
+    rows: dict[str, list[float]] = {}
+    for pair, step in measured.whole_rounds(recording.data["steps"]):
+        for temperature in ("T = 0", "T = 1"):
+            for mode, row in step.get(temperature, {}).get("modes", {}).items():
+                miss = row["alone"]["predicted"] / row["speedup"]["value"] - 1
+                kind = "one by one" if mode.startswith("eager") else "in graphs"
+                rows.setdefault(f"{pair}, {temperature}, {kind}", []).append(miss)
+    shape = measured.shape_name(recording)
     for (*_, batch), miss in sorted(shape_misses(recording).items(), key=lambda item: item[0][2]):
-        rows.setdefault(f"the 8B shape with a coin, batch {batch}", []).append(miss)
+        rows.setdefault(f"shape of {shape} with a coin, batch {batch}", []).append(miss)
     lines = [
         (name, str(len(misses)), f"{min(misses):+.0%} to {max(misses):+.0%}")
         for name, misses in rows.items()

@@ -13,11 +13,13 @@ import torch
 from specdec_book.recordings import measured
 from specdec_book.viz.explorer import Explorer
 from specdec_book.viz.trace import Trace, trace
+from specdec_lite import theory
 from specdec_lite.checks import whole
 from specdec_lite.decoding import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.pairs import Pair, load_pair
+from specdec_lite.gpu.whole_draft import both_ways
+from specdec_lite.loading.pairs import Pair, chat_ids, load_pair
 from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.speculation import Drafter, Step
@@ -32,6 +34,7 @@ SECONDS = 60.0
 """After this time no further turn begins."""
 OWN = "your own: two hub ids or folders"
 GROUP = "Measured here, now"
+ONE_BY_ONE = "one by one"
 WIDE = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
 
 
@@ -57,12 +60,14 @@ class Measurement:
     """A measured pair.
 
     Attributes:
-        preset: The pair as a preset of the explorer.
+        preset: The pair as a preset of the explorer; in graphs if it can decode so.
         trace: Every token of the last speculative run.
+        others: The same pair, one by one, if `preset` is in graphs.
     """
 
     preset: dict
     trace: Trace
+    others: Sequence[dict] = ()
 
 
 def rates_by_position(steps: Sequence[Step]) -> list[float]:
@@ -85,38 +90,59 @@ def measure(
     new_tokens: int,
     progress: Callable[[float, str], None] = lambda share, what: None,
 ) -> Measurement:
-    """Time passes and paired turns of plain and speculative decoding of one text."""
+    """Time passes and paired turns of plain and speculative decoding of one text, both ways."""
     target, drafter = candidate.target, candidate.drafter(gamma)
     ids = torch.as_tensor(candidate.encode(text)).flatten().to(target.device)
+    ways, why = both_ways(target, drafter, len(ids) + new_tokens + 16)
     progress(0.0, "warming up")
-    for by in (None, drafter):
-        generate(target, ids, by, new_tokens, temperature, seed=0, stop_token_ids=())
-    progress(0.1, "timing passes")
-    ks = sorted({1, 2, gamma + 1, 16})
-    jobs: dict = {k: timing.pass_job(target, ids, k) for k in ks}
-    if (draft := drafter.draft_model()) is not None:
-        known = ids.clamp(max=draft.vocab_size - 1).to(draft.device)
-        jobs["draft"] = timing.pass_job(draft, known, 1)
-    alone = timing.interleaved(jobs, target.device, repeats=7, warmup=2)
-    order, pace, runs = np.random.default_rng(0), {"plain": [], "drafted": []}, {}
-    steps: dict[str, list[Step]] = {"plain": [], "drafted": []}
-    began = perf_counter()
+    alone: dict[str, dict] = {}
+    for way, (model, fast, rule) in ways.items():
+        for by in (None, fast):
+            options = {"rule": by and rule, "seed": 0, "stop_token_ids": ()}
+            generate(model, ids, by, new_tokens, temperature, **options)
+        progress(0.1, "timing passes")
+        ks = sorted({1, 2, gamma + 1} | ({16} if way == ONE_BY_ONE else set()))
+        jobs: dict = {k: timing.pass_job(model, ids, k) for k in ks}
+        if (draft := fast.draft_model()) is not None:
+            known = ids.clamp(max=draft.vocab_size - 1).to(draft.device)
+            jobs["draft"] = timing.pass_job(draft, known, 1)
+        alone[way] = timing.interleaved(jobs, target.device, repeats=7, warmup=2)
+    order, began = np.random.default_rng(0), perf_counter()
+    kinds = [(way, kind) for way in ways for kind in ("plain", "drafted")]
+    pace: dict[tuple, list[float]] = {each: [] for each in kinds}
+    steps: dict[tuple, list[Step]] = {each: [] for each in kinds}
+    runs: dict = {}
     for turn in range(TURNS):
         if turn >= LEAST_TURNS and perf_counter() - began > SECONDS:
             break
         progress(0.2 + 0.8 * turn / TURNS, f"turn {turn + 1} of {TURNS}")
-        for name in order.permutation(list(pace)):
-            by = drafter if name == "drafted" else None
-            options = {"seed": turn, "stop_token_ids": ()}
-            runs[name] = generate(target, ids, by, new_tokens, temperature, **options)
-            pace[name].append(runs[name].stats.seconds / runs[name].stats.tokens)
-            steps[name] += runs[name].steps
-    shown = trace(runs["drafted"], candidate.tokenizer, text)
+        for number in order.permutation(len(kinds)):
+            way, kind = each = kinds[number]
+            model, by, rule = ways[way] if kind == "drafted" else (ways[way][0], None, None)
+            options = {"rule": rule, "seed": turn, "stop_token_ids": ()}
+            runs[each] = generate(model, ids, by, new_tokens, temperature, **options)
+            pace[each].append(runs[each].stats.seconds / runs[each].stats.tokens)
+            steps[each] += runs[each].steps
+    shown = trace(runs[kinds[-1]], candidate.tokenizer, text)
     machine = timing.machine_name(target.device)
-    return Measurement(preset_of(label, machine, gamma, alone, pace, steps), shown)
+    fastest = min(median(pace[way, "plain"]) for way in ways)
+    presets = []
+    for way in ways:
+        mine = [{kind: of[way, kind] for kind in ("plain", "drafted")} for of in (pace, steps)]
+        gain = fastest / median(pace[way, "drafted"])
+        facts = [["over the fastest plain decoding", f"{gain:.2f}×"]]
+        name = f"{label}, {way}" if len(ways) > 1 else label
+        presets.append(preset_of(name, machine, gamma, alone[way], *mine, facts))
+    compared = [[f"c {way}", f"{each['c']:.2f}"] for way, each in zip(ways, presets)]
+    compared += [["c in graphs", f"not measured: {why}"]] if why else []
+    compared.append(["engines", "vLLM and SGLang run in graphs, transformers one by one"])
+    presets = [each | {"facts": compared + each["facts"]} for each in presets]
+    return Measurement(presets[-1], shown, presets[:-1])
 
 
-def preset_of(label: str, machine: str, gamma: int, alone: dict, pace: dict, steps: dict) -> dict:
+def preset_of(
+    label: str, machine: str, gamma: int, alone: dict, pace: dict, steps: dict, facts: list
+) -> dict:
     """Return the preset of a measurement: {k or "draft": seconds}, seconds per token, and rounds."""
     one = median(step.verifying for step in steps["plain"])
     costs, plain = (timing.round_costs(steps[name], one) for name in ("drafted", "plain"))
@@ -125,7 +151,12 @@ def preset_of(label: str, machine: str, gamma: int, alone: dict, pace: dict, ste
     rates = rates_by_position(steps["drafted"])
     parts = {"draft": costs.draft, "verify": costs.verify, "other": costs.other}
     passes = {k: seconds for k, seconds in alone.items() if isinstance(k, int)}
-    facts = [["T(1)", f"{1e3 * alone[1]:.2f} ms"]]
+    tau = sum(len(step.tokens) for step in steps["drafted"]) / len(steps["drafted"])
+    v = alone[gamma + 1] / alone[1]
+    c = alone["draft"] / alone[1] if "draft" in alone else costs.draft / gamma
+    forecast = float(theory.corrected_improvement(tau, gamma, c, v))
+    facts = [*facts, measured.real_forecast(forecast, speedup["value"])]
+    facts += [["T(1)", f"{1e3 * alone[1]:.2f} ms"]]
     facts += [[f"T({k}) ÷ T(1)", f"{t / alone[1]:.2f}"] for k, t in passes.items() if k > 1]
     if "draft" in alone:
         facts.append(["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone[1]:.2f}"])
@@ -138,7 +169,7 @@ def preset_of(label: str, machine: str, gamma: int, alone: dict, pace: dict, ste
         f"Measured on {machine}: {len(pace['plain'])} paired turns in random order;"
         f" {measured.interval(speedup)}, over these turns of one text. {measured.REMAINDER}",
         alpha=sum(step.accepted for step in steps["drafted"]) / max(1, tested),
-        **measured.costs_of(parts | {"plain": plain.total}, alone[gamma + 1] / alone[1], gamma),
+        **measured.costs_of(parts | {"plain": plain.total}, v, gamma),
         facts=facts,
     )
 
@@ -219,7 +250,7 @@ class PairPanel:
         self.result.value = ""
         try:
             self.last = self._measure()
-            self._choose(self.last.preset)
+            self._choose(self.last.preset, *self.last.others)
             self.result.value = self.last.trace._repr_html_()
         # a reader's choice can fail in many ways: no network, no memory, a text that is too long
         except Exception as error:
@@ -252,8 +283,9 @@ class PairPanel:
         text = self.text.value
         return measure(label, candidate, text, gamma, temperature, self.max_new_tokens, show)
 
-    def _choose(self, preset: dict) -> None:
-        older = [each for each in self.explorer.presets if each["label"] != preset["label"]]
+    def _choose(self, preset: dict, *others: dict) -> None:
+        labels = {each["label"] for each in (preset, *others)}
+        older = [*others, *(p for p in self.explorer.presets if p["label"] not in labels)]
         numbers = {name: preset[name] for name in preset if self.explorer.has_trait(name)}
         with self.explorer.hold_trait_notifications():
             self.explorer.set_trait("presets", [preset, *older])
@@ -291,7 +323,7 @@ def _check_loaded(name: str, pair) -> Candidate:
     return Candidate(
         pair.target,
         lambda gamma: ModelDrafter(draft, gamma),
-        lambda text: tokenizer.encode(text),  # pyright: ignore[reportAttributeAccessIssue]
+        lambda text: chat_ids(tokenizer, text),
         tokenizer,
     )
 

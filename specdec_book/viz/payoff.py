@@ -23,12 +23,13 @@ def cards(label: str, memory: float, hardware: Hardware, fitted: bool = True) ->
 
 def own_machines() -> list[dict]:
     """Return the reader's own GPUs, with the speeds that `python -m specdec_lite gpu` measured."""
-    found = [gpu for gpu in measured.gpus() if measured.is_own(gpu)]
-    memory = [recorded.step(gpu.data, "card")["memory_bytes"] for gpu in found]
-    return [
-        cards(f"{measured.title(gpu)}, {size / 1e9:.0f} GB", size, recorded.hardware(gpu.data))
-        for gpu, size in zip(found, memory)
-    ]
+    found = []
+    for gpu in measured.own_gpus():
+        speeds = gpu.data["steps"].get("card", {})
+        if {"read_bandwidth", "peak", "memory_bytes"} <= speeds.keys():
+            label = f"{measured.title(gpu)}, {speeds['memory_bytes'] / 1e9:.0f} GB"
+            found.append(cards(label, speeds["memory_bytes"], recorded.hardware(gpu.data)))
+    return found
 
 
 LARGE, MIXTURE, SMALL = MODELS["Qwen3-32B"], MODELS["Qwen3-30B-A3B"], MODELS["Qwen3-0.6B"]

@@ -1,9 +1,11 @@
 """A server under load: latency and capacity with and without drafts, and the best γ."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import traitlets
 
+from specdec_book.recordings import Recording, cards, measured
 from specdec_book.viz.interactive import Interactive
 from specdec_lite.simulation.estimate import FITTED, Hardware, Network
 from specdec_lite.simulation.goodput import PassTimes
@@ -32,6 +34,16 @@ def table(label: str, times: PassTimes) -> dict:
         "seconds": [list(row) for row in times.seconds],
         "drafting": list(times.drafting),
     }
+
+
+def gpu_tables(recordings: Sequence[Recording]) -> list[dict]:
+    """Return the measured times of GPUs as tables, of those whose run got far enough."""
+    found = [(gpu, cards.times_or_none(gpu.data)) for gpu in recordings]
+    return [
+        table(f"shape of {measured.shape_name(gpu)} with a head, {measured.title(gpu)}", times)
+        for gpu, times in found
+        if times is not None and times.largest_gamma and len(times.batches) > 1
+    ]
 
 
 def pair(label: str, target: Network, draft: Network) -> dict:

@@ -13,7 +13,7 @@ from specdec_lite.diagnosis.faults import Evidence, Opening
 from specdec_lite.diagnosis.offline import Offline, offline
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.gpu.whole_draft import in_graphs, why_no_graphs
+from specdec_lite.gpu.whole_draft import both_ways
 from specdec_lite.measure import timing
 from specdec_lite.speculation import Drafter, Step
 
@@ -183,12 +183,11 @@ def decode(
 
 def decode_in_graphs(target: CausalLM, drafter: Drafter, *rest) -> Loop | str:
     """Do what `decode` does with captured passes and drafts, or return why that is impossible."""
-    is_plain = type(drafter) is ModelDrafter and isinstance(drafter.gamma, int)
-    draft = drafter.draft_model() if is_plain else None
-    if (why := why_no_graphs(target, draft)) or draft is None:
+    ways, why = both_ways(target, drafter, PROMPT + rest[1])
+    if why:
         return why
-    model, captured, rule = in_graphs(target, draft, drafter.gamma, PROMPT + rest[1])
-    return decode(model, captured, *rest, rule=rule)
+    *both, rule = ways["in graphs"]
+    return decode(*both, *rest, rule=rule)
 
 
 def examine(

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
+from specdec_lite.drafters.models import ModelDrafter
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, draft_tokens, on_device
 from specdec_lite.gpu.programs import Program, Slot
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import Context
+from specdec_lite.speculation import Context, Drafter
 
 
 def why_no_graphs(target: CausalLM, draft: CausalLM | None) -> str:
@@ -27,17 +28,25 @@ def why_no_graphs(target: CausalLM, draft: CausalLM | None) -> str:
     return f"{type(foreign[0].model).__name__} is not one of our own models" if foreign else ""
 
 
-def in_graphs(target: CausalLM, draft: CausalLM, gamma: int, length: int) -> tuple:
-    """Return (target, drafter, rule) of a pair whose passes and whole drafts are captured.
+def both_ways(target: CausalLM, drafter: Drafter, length: int) -> tuple[dict[str, tuple], str]:
+    """Return ({way: (target, drafter, rule)}, why there is no second way; "" if there is).
+
+    The ways are "one by one" and, with captured passes and whole drafts, "in graphs".
 
     length: most tokens of prompt and answer.
     """
-    sizes = ((target, (1, 2, gamma + 1)), (draft, (1, 2)))
+    ways: dict[str, tuple] = {"one by one": (target, drafter, None)}
+    gamma = drafter.gamma if type(drafter) is ModelDrafter else None
+    draft = drafter.draft_model() if isinstance(gamma, int) else None
+    if (why := why_no_graphs(target, draft)) or draft is None or gamma is None:
+        return ways, why
     room = length + 2 * (gamma + 1)
     large, small = (
-        StaticLM(model, min(room, model.max_positions), counts) for model, counts in sizes
+        StaticLM(model, min(room, model.max_positions), sizes)
+        for model, sizes in ((target, (1, 2, gamma + 1)), (draft, (1, 2)))
     )
-    return large, CapturedDrafter(small, gamma), on_device
+    ways["in graphs"] = large, CapturedDrafter(small, gamma), on_device
+    return ways, ""
 
 
 class CapturedDrafter(DeviceDrafter):

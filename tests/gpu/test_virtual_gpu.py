@@ -24,6 +24,7 @@ CEILINGS = {
 }
 """Waits per round, as recorded: {"method, T = …": {"reads": n, "uploads": n}}."""
 PLAN = launch.NAMES
+SMALL_CARDS = json.loads((TESTS / "gpu" / "small_cards.json").read_text(encoding="utf-8"))
 SERVING = ("a batch, T = 0", "a batch, T = 1", "diagnose")
 SERVING += ("a wrapped model: Llama", "a wrapped model: GPT2")
 TRAINING = ("training eagle, pair", "training eagle, smollm2", "the losses of other heads")
@@ -100,10 +101,17 @@ def test_a_step_of_the_gpu_plan(recorded, capability, check):
     assert recorded("plan", capability)[check]["error"] is None
 
 
-@pytest.mark.weekly
-@cases(PLAN, CAPABILITIES[1:])
-def test_a_step_of_the_gpu_plan_in_float16(recorded, capability, check):
-    assert recorded("plan", capability)[check]["error"] is None
+@pytest.mark.slow
+@pytest.mark.parametrize("card", SMALL_CARDS)
+def test_the_stored_recordings_of_small_cards_are_what_the_plan_writes(recorded, card):
+    stored, now = (
+        found[card]["recording"] for found in (SMALL_CARDS, recorded("small_cards", "7.5"))
+    )
+    fields = lambda step: {*step, *(name for row in step.get("rows", ()) for name in row)}
+    shapes = [
+        {name: fields(step) for name, step in each["steps"].items()} for each in (stored, now)
+    ]
+    assert shapes[0] == shapes[1] and stored.keys() == now.keys()
 
 
 @pytest.mark.weekly

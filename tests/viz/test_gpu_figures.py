@@ -1,20 +1,35 @@
-"""The figures of the GPUs' recordings state what the recordings hold, and show the reader's own."""
+"""The figures of the GPUs' recordings state what the recordings hold, and show the reader's own.
+
+`tests/gpu/small_cards.json` holds recordings of small cards, with skipped, failed and unfinished
+steps, as the plan writes them on the virtual GPU: `python tests/virtual_gpu.py --capability 7.5
+virtual_checks small_cards tests/gpu/small_cards.json`.
+"""
 
 import json
 import shutil
 
 import pytest
+from conftest import ROOT
 from figure_roles import role_faults
 
 from specdec_book.recordings import measured
-from specdec_book.viz import gpu_figures, gpu_report, payoff
+from specdec_book.viz import gpu_figures, gpu_report, payoff, serving
+from specdec_book.viz.explorer import Explorer
 
-FIGURES = (
-    gpu_figures.passes_figure,
-    gpu_figures.map_figure,
-    gpu_figures.modes_figure,
-    gpu_figures.drafts_figure,
-)
+FIGURES = {
+    gpu_figures.passes_figure: ["passes"],
+    gpu_figures.map_figure: ["synthetic"],
+    gpu_figures.modes_figure: ["rounds"],
+    gpu_figures.drafts_figure: ["passes", "drafts"],
+    gpu_figures.formula_figure: ["passes", "drafts"],
+}
+CARDS = {
+    name: check["recording"]
+    for name, check in json.loads(
+        (ROOT / "tests" / "gpu" / "small_cards.json").read_text("utf-8")
+    ).items()
+}
+T4, RTX, A10 = CARDS
 
 
 @pytest.fixture(scope="module")
@@ -23,40 +38,111 @@ def gpus():
 
 
 @pytest.fixture
-def with_own(gpus, tmp_path):
-    """The book's recordings and a reader's own, which is a copy of the first."""
-    book = measured.recordings.files()[gpus[0].name]
-    (tmp_path / "mine.json").write_text(
-        json.dumps(json.loads(book.read_text("utf-8")) | {"machine": "Tesla T4"}), "utf-8"
-    )
-    return [*gpus, *measured.own_gpus(tmp_path)]
+def with_own(gpus, tmp_path, monkeypatch):
+    """Write recordings into a folder, and return the book's and these."""
+
+    def of(*names):
+        for name in names:
+            file = tmp_path / f"{name}.json"
+            file.write_text(json.dumps(CARDS[name]), "utf-8")
+        monkeypatch.setattr(measured, "FOLDERS", (tmp_path,))
+        return measured.gpus()
+
+    return of
 
 
+@pytest.mark.parametrize("names", [*((name,) for name in CARDS), tuple(CARDS)], ids="-".join)
 @pytest.mark.parametrize("build", FIGURES)
-def test_roles_and_the_readers_own_gpu(build, gpus, with_own):
-    alone, both = build(gpus), build(with_own)
-    assert role_faults(json.loads(both.to_json())) == []
-    added = {trace.name for trace in both.data} - {trace.name for trace in alone.data}
-    assert added and all(name.startswith("your GPU") for name in added)
+def test_each_card_is_in_each_figure_or_the_figure_says_why(build, names, gpus, with_own):
+    alone, fig = build(gpus), build(with_own(*names))
+    assert role_faults(json.loads(fig.to_json())) == []
+    assert fig.layout.title.text == alone.layout.title.text
+    axis = fig.layout.xaxis.title.text.replace("<br>", " ")
+    for name in names:
+        added = [trace for trace in fig.data if trace.name.startswith(f"your GPU, {name}")]
+        whole = not any("error" in step for step in CARDS[name]["steps"].values())
+        assert added or f"your GPU, {name}: " in axis
+        assert all(len(trace.x) for trace in added)
+        assert (name != T4 or added) and (name != T4 or whole)
+
+
+def test_a_small_card_has_its_own_shape_and_batches(with_own):
+    both = with_own(T4)
+    assert measured.shape_name(both[0]) == "Llama-3.1-8B"
+    assert measured.shape_name(both[1]) == "Llama-3.2-3B"
+    for build in (gpu_figures.passes_figure, gpu_figures.map_figure, gpu_figures.drafts_figure):
+        assert "your GPU, Tesla T4: Llama-3.2-3B" in build(both).layout.meta["alt"]
+    names = [trace.name for trace in gpu_figures.passes_figure(both).data]
+    assert {"your GPU, Tesla T4, B = 1", "your GPU, Tesla T4, B = 32"} <= set(names)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_tables_menus_and_doubts_of_any_card(name, with_own):
+    *_, own = both = with_own(name)
+    shown = [getattr(part, "data", "") for part in gpu_report.report([own])]
+    text = "\n".join(part for part in shown if isinstance(part, str))
+    for step in measured.STEPS:
+        assert not measured.why_missing(own, step) or f"| {measured.STEPS[step]} |" in text
+    assert "shape" not in gpu_report.doubts(own).data and gpu_report.real_forecasts(own)
+    pairs = [each for each in measured.recorded_pairs() if "your GPU" in each["group"]]
+    assert Explorer.of_pairs(measured.recorded_pairs()) and all(p["measured"] > 0 for p in pairs)
+    assert bool(pairs) == (name != A10)
+    tables = serving.gpu_tables(both)
+    serving.Serving(tables=tables, pair=len(serving.PAIRS) + len(tables) - 1)
+    assert [t["label"] for t in tables[1:]] == [
+        f"shape of Llama-3.2-3B with a head, your GPU, {name}" for _ in range(name == T4)
+    ]
 
 
 def test_no_file_is_no_gpu_and_the_books_own_are_not_the_readers(gpus, tmp_path):
     assert measured.own_gpus(tmp_path) == []
-    book = measured.recordings.files()[gpus[0].name]
-    assert not any(map(measured.is_own, gpus)), "results/ of a checkout are the book's"
+    book = measured.recordings.files()[measured.BOOK]
+    assert [each.name for each in gpus] == [measured.BOOK]
     shutil.copy(book, tmp_path / book.name)
     assert [measured.title(each) for each in measured.own_gpus(tmp_path)] == [
         f"your GPU, {gpus[0].machine}"
     ]
 
 
-def test_the_payoff_menu_ends_with_the_readers_own_gpu(with_own, monkeypatch):
-    assert payoff.own_machines() == []
-    monkeypatch.setattr(measured, "gpus", lambda: with_own)
-    (own,) = payoff.own_machines()
-    card = with_own[-1].data["steps"]["card"]
-    assert own["label"].startswith("your GPU, Tesla T4, ")
-    assert (own["bandwidth"], own["memory"]) == (card["read_bandwidth"], card["memory_bytes"])
+def test_what_cannot_be_shown_is_named(tmp_path, with_own, capsys):
+    with_own(T4, RTX)
+    (tmp_path / "copy.json").write_text(json.dumps(CARDS[T4] | {"date": "2027-01-01"}), "utf-8")
+    (tmp_path / "half.json").write_text('{"what": ', "utf-8")
+    stamp = {name: CARDS[T4][name] for name in ("what", "date", "command", "machine", "versions")}
+    (tmp_path / "old.json").write_text(json.dumps(stamp | {"rows": [1]}), "utf-8")
+    rows = {"steps": CARDS[A10]["steps"] | {"passes": {"rows": [{"batch": 1}]}}}
+    (tmp_path / "older.json").write_text(json.dumps(CARDS[A10] | rows), "utf-8")
+    own, notes = measured.scan()
+    assert {each.machine: each.date for each in own}[T4] == "2027-01-01" and len(own) == 3
+    assert sum("measured twice" in note for note in notes) == 1
+    assert sum("half.json is left out" in note for note in notes) == 1
+    assert sum(f"old.json is left out: {measured.OLD}" in note for note in notes) == 1
+    assert measured.OLD in measured.why_missing(own[-1], "passes")
+    gpu_report.announce()
+    said = capsys.readouterr().out
+    assert "your GPU, Tesla T4" in said and "half.json" in said and "passes of the target" in said
+
+
+def test_a_gpu_without_a_recording_is_offered_the_line_that_makes_one(
+    monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr(measured, "FOLDERS", (tmp_path,))
+    gpu_report.announce()
+    assert not capsys.readouterr().out
+    monkeypatch.setattr(gpu_report.torch.cuda, "is_available", lambda: True)
+    gpu_report.announce()
+    assert "!python -m specdec_lite gpu" in capsys.readouterr().out
+
+
+def test_the_payoff_menu_ends_with_the_readers_own_gpus(with_own):
+    with_own(*CARDS)
+    menu = payoff.own_machines()
+    memory = {RTX: 8, A10: 24, T4: 16}
+    assert [each["label"] for each in menu] == [
+        f"your GPU, {name}, {size} GB" for name, size in memory.items()
+    ]
+    card = CARDS[T4]["steps"]["card"]
+    assert (menu[-1]["bandwidth"], menu[-1]["memory"]) == (card["read_bandwidth"], 16e9)
 
 
 def test_what_to_doubt_is_computed_from_the_recording(gpus):
@@ -72,10 +158,3 @@ def test_the_passes_are_the_recorded_ones(gpus):
     )
     line = next(t for t in gpu_figures.passes_figure(gpus).data if t.name == "target, B = 128")
     assert line.x[-1] == 16 and line.y[-1] == pytest.approx(find(16) / find(1))
-
-
-def test_a_draft_costs_more_than_its_bytes_and_less_bytes_may_cost_more(gpus):
-    names, costs, ratios = gpu_figures.draft_costs(gpus[0].data["steps"])
-    at = {name.partition(",")[0]: i for i, name in enumerate(names)}
-    small, large = at["Qwen3-0.6B"], at["Llama-3.2-1B"]
-    assert ratios[small] < ratios[large] and costs[small] > costs[large]

@@ -157,7 +157,7 @@ def smollm2_rounds(bench: Bench) -> dict:
     return whole_rounds(bench, {dtype: pair}) | names
 
 
-SMOLLM2 = {"eager": "eager", "static, plain rule": "static"}
+SMOLLM2 = {"eager": "eager", "static": "static"}
 """{mode: kind of the target's passes} of SmolLM2, whose head is launched one by one."""
 
 
