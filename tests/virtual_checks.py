@@ -249,7 +249,7 @@ class Stopped(Exception):
 
 
 def stopping(step: Step, after: int, error: Exception | None) -> Step:
-    """Return a step that raises, or whose time is over, once it has kept so many results."""
+    """Return a step that raises, or whose time is over, once it has kept `after` results."""
 
     def run(bench: Bench) -> dict:
         keep, counts = bench.keep, iter(range(1, 10**6))

@@ -184,7 +184,7 @@ def experts(steps: dict) -> Table | None:
 
 def rounds(pair: str, step: dict) -> Table:
     """Speedups of a trained pair by mode and temperature."""
-    lines = [
+    lines: list[tuple[str, ...]] = [
         (
             temperature,
             MODES.get(mode, mode),

@@ -128,11 +128,11 @@ def measure(
     fastest = min(median(pace[way, "plain"]) for way in ways)
     presets = []
     for way in ways:
-        mine = [{kind: of[way, kind] for kind in ("plain", "drafted")} for of in (pace, steps)]
+        times, rounds = ({kind: of[way, kind] for _, kind in kinds[:2]} for of in (pace, steps))
         gain = fastest / median(pace[way, "drafted"])
         facts = [["over the fastest plain decoding", f"{gain:.2f}×"]]
         name = f"{label}, {way}" if len(ways) > 1 else label
-        presets.append(preset_of(name, machine, gamma, alone[way], *mine, facts))
+        presets.append(preset_of(name, machine, gamma, alone[way], times, rounds, facts))
     compared = [[f"c {way}", f"{each['c']:.2f}"] for way, each in zip(ways, presets)]
     compared += [["c in graphs", f"not measured: {why}"]] if why else []
     compared.append(["engines", "vLLM and SGLang run in graphs, transformers one by one"])

@@ -49,7 +49,7 @@ def chat_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
         return list(tokenizer.encode(text))
     messages = [{"role": "user", "content": text}]
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    return list(ids)  # pyright: ignore[reportArgumentType]
+    return list(ids)  # pyright: ignore[reportReturnType]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters import ModelDrafter
-from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.plan.bench import Bench, random_transformer
 from specdec_lite.gpu.plan.forward import Layers, pass_of
 from specdec_lite.gpu.plan.rounds import GAMMA, MODES, shipped
@@ -16,7 +14,7 @@ from specdec_lite.measure import profiler
 from specdec_lite.measure.clocks import synchronize
 from specdec_lite.measure.machine import machine_state, read_bandwidth
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context
+from specdec_lite.speculation import Context, Drafter
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Rows of the product with one weight matrix."""
@@ -159,9 +157,10 @@ def one_layer(bench: Bench) -> Callable[[], tuple]:
     return pass_of(model, layers, 1, 1, bench.scale.contexts[0])
 
 
-def whole_draft(drafter: ModelDrafter) -> Callable[[], object]:
+def whole_draft(drafter: Drafter) -> Callable[[], object]:
     """Return a job that drafts γ tokens at temperature 1 after a text and discards them."""
-    model: CausalLM = drafter.model
+    model = drafter.draft_model()
+    assert model is not None
     text = torch.arange(64) % model.vocab_size  # on the host, as the text of every context
     context = Context(text, None, Sampling(1.0), SeededRng(0), GAMMA + 1, model.vocab_size, None)
     session = drafter.start(context)

@@ -92,7 +92,7 @@ def tree_passes(bench: Bench) -> dict:
         yield {"kind": "one token", "nodes": 0}, lambda: pass_job(model, text, 1)
         for nodes in TREES:
             width = round(nodes**0.5)
-            parents = torch.tensor([-1 if i < width else i - width for i in range(nodes)])
+            parents = [-1 if i < width else i - width for i in range(nodes)]
             tree = TokenTree(torch.arange(nodes) % config.vocab_size, parents)
             for kind, count in (("chain", 1 + nodes), ("tree", tree)):
                 yield (
