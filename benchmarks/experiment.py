@@ -59,8 +59,6 @@ MODULES = {
     "live-smollm2": "live",
     "page-sizes": "page_sizes",
     "estimator": "estimator",
-    "next-words": "next_words",
-    "answers": "answers",
     "race": "race",
     "rounds": "round",
     "rounds-start": "round",

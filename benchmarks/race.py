@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks run race    # about ten minutes; processor seconds
 
 One request per kind of text is answered greedily in bfloat16 with and without drafts, alternating.
-It is the first of its kind that SmolLM2 answers well by the rule of `benchmarks.requests`, in at
+It is the first of its kind that SmolLM2 answers well by the rule of the recording `answers`, in at
 least LEAST tokens if there is one. In every round prompt lookup or the trained EAGLE-1 head drafts,
 whichever accepted more of late. Both texts are nearly always the same where the processor rounds rows
 alike (`engine.linear.pack`); a request whose texts differ is replaced by the next one of its kind.

@@ -120,7 +120,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 7270,
+    "benchmarks": 6992,
     "site": 871,
     "site/live": 4249,
     "site/specdec_site": 4196,
@@ -128,7 +128,7 @@ BUDGETS = {
     "specdec_book": 1,
     "specdec_book/exercises": 3771,
     "specdec_book/recordings": 1508,
-    "specdec_book/viz": 14931,
+    "specdec_book/viz": 14907,
     "specdec_lite": 3347,
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2590,
@@ -137,13 +137,13 @@ BUDGETS = {
     "specdec_lite/gpu": 2402,
     "specdec_lite/loading": 2227,
     "specdec_lite/measure": 1004,
-    "specdec_lite/simulation": 1204,
+    "specdec_lite/simulation": 1180,
     "specdec_lite/texts": 583,
     "specdec_lite/theory": 606,
     "specdec_lite/training": 2760,
     "tests": 10833,
     "tests/acceptance": 1353,
-    "tests/benchmarks": 1648,
+    "tests/benchmarks": 1584,
     "tests/book": 2259,
     "tests/diagnosis": 1422,
     "tests/drafters": 5329,
@@ -154,11 +154,11 @@ BUDGETS = {
     "tests/loading": 2158,
     "tests/measure": 728,
     "tests/recordings": 969,
-    "tests/simulation": 567,
+    "tests/simulation": 559,
     "tests/site": 4290,
     "tests/texts": 86,
     "tests/training": 1586,
-    "tests/viz": 5216,
+    "tests/viz": 5200,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

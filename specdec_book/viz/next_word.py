@@ -1,22 +1,17 @@
 """The next word: temperature, top-k and top-p on a real model's distribution of the next token."""
 
-from collections import Counter
-
 import traitlets
-from torch import Tensor
 
 from specdec_book import recordings
 from specdec_book.viz.interactive import Interactive
-
-WORDS = 40  # number of the likeliest tokens that are recorded with their text
-STEP = 0.25  # all other logits are rounded to a multiple of this and counted
 
 
 class NextWord(Interactive):
     """Sliders over a recorded distribution of the next token, and the uniform u that selects it.
 
     Attributes:
-        contexts: Distributions as `record_distribution` returns them.
+        contexts: Distributions of the recording "next-words": the 40 likeliest tokens with their
+            logits, and all other logits rounded to quarters and counted.
         context: Number of the distribution on display, from 0.
         temperature: 0 … 2; 0 is greedy.
         top_k: 1 … 50; 0 keeps every token.
@@ -47,22 +42,3 @@ class NextWord(Interactive):
                 " contexts"
             )
         return proposal.value
-
-
-def record_distribution(prompt: str, logits: Tensor, tokenizer) -> dict:
-    """Return one distribution for the interactive, in a few kilobytes of JSON types.
-
-    Shapes: logits [V].
-    """
-    ordered, ids = logits.double().sort(descending=True)
-    words = [
-        [tokenizer.decode([token]), round(logit, 4)]
-        for token, logit in zip(ids[:WORDS].tolist(), ordered[:WORDS].tolist())
-    ]
-    least = words[-1][1]
-    steps = Counter(min(least, round(x / STEP) * STEP) for x in ordered[WORDS:].tolist())
-    return {
-        "prompt": prompt,
-        "words": words,
-        "tail": [list(x) for x in sorted(steps.items())[::-1]],
-    }

@@ -15,6 +15,8 @@ from torch.profiler import ProfilerActivity, profile
 # PyTorch's profiler prints a line at every start and stop, which a chapter would show.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
+WARMUP = 3
+"""Runs of a job before it is profiled."""
 KINDS = ("weights", "attention", "other")
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm", "_linear_pointwise")
 OPERATORS = ("aten::", "mkldnn::", "cudaGraphLaunch")
@@ -56,7 +58,7 @@ def kind_of(name: str) -> str:
     return "weights" if is_product else "other"
 
 
-def operations(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
+def operations(job: Callable[[], object]) -> list[Operation]:
     """Return the operators that Python calls in one run of a job, in order.
 
     Operators that another operator calls are part of that operator. Allocations and views count,
@@ -64,10 +66,9 @@ def operations(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
     including the replay of a graph.
 
     Args:
-        job: function to run.
-        warmup: runs before the profiled run.
+        job: function to run, three times before it is profiled.
     """
-    for _ in range(warmup):
+    for _ in range(WARMUP):
         job()
     gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
     with profile(activities=[ProfilerActivity.CPU, *gpu]) as profiler:
@@ -86,21 +87,20 @@ def _calls(events: Sequence) -> list[Operation]:
     )
 
 
-def kernels(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
+def kernels(job: Callable[[], object]) -> list[Operation]:
     """Return the kernels that a GPU runs in one run of a job, in order.
 
     Kernels of a replayed graph are included.
 
     Args:
-        job: function to run.
-        warmup: runs before the profiled run.
+        job: function to run, three times before it is profiled.
 
     Returns:
         The kernels; an empty list without a GPU.
     """
     if not torch.cuda.is_available():
         return []
-    for _ in range(warmup):
+    for _ in range(WARMUP):
         job()
     return _kernels(job)
 

@@ -26,9 +26,6 @@ def expected_experts(experts: int, chosen: int, positions: int) -> float:
     assumes that positions choose independently and uniformly. Neighboring positions of a text share
     experts, so real passes need fewer (`Engine.experts`).
     """
-    checks.whole("experts", experts, 1)
-    checks.whole("chosen", chosen, 1, experts)
-    checks.whole("positions", positions, 1)
     return experts * (1 - (1 - chosen / experts) ** positions)
 
 
@@ -399,7 +396,7 @@ def switch_off(
     10 % in it is a factor of 2 in the batch, and no single batch can be named.
     """
     found: list[int | None] = [None, None]
-    for batch in range(1, checks.whole("largest", largest, 1) + 1):
+    for batch in range(1, largest + 1):
         at = estimate(target, draft, hardware, alpha, gamma, batch, context, tau=tau, engine=engine)
         for i, end in enumerate((at.low, at.high)):
             if found[i] is None and end < 1:

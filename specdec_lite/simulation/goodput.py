@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specdec_lite import checks, theory
+from specdec_lite import theory
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,6 @@ def estimated(seconds: Callable[[int, int], float], drafting: Callable[[int], fl
 
 def goodput(alphas: Sequence[float], gamma: int, times: PassTimes) -> float:
     """Return the expected tokens per second of a batch."""
-    if not len(alphas):
-        raise ValueError("alphas is empty: must contain one rate for each sequence")
-    checks.whole("gamma", gamma, 0, times.largest_gamma)
     tokens = float(np.sum(tokens_of_round(alphas, gamma)))
     return tokens / times.of_round(len(alphas), gamma)
 
@@ -147,9 +144,6 @@ def steady(load: float, alpha: float, gamma: int, times: PassTimes, slots: int) 
     out, which is too optimistic near the capacity. A server that is mostly idle decodes one
     sequence at a time.
     """
-    checks.number("load", load)
-    checks.whole("gamma", gamma, 0, times.largest_gamma)
-    checks.whole("slots", slots, 1, times.batches[-1])
     tau = float(tokens_of_round(alpha, gamma))
     rate = lambda batch: batch * tau / times.of_round(batch, gamma)
     points = [batch for batch in times.batches if batch < slots] + [slots]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from specdec_lite import checks
 from specdec_lite.simulation.goodput import PassTimes, best_gamma
 
+PRIOR, WEIGHT = 0.7, 4.0
+"""Acceptance rate of a new request, and the number of tests that it weighs like."""
 Policy = Callable[[Sequence[float]], int]
 """Function of the estimated α of each running sequence that returns γ of the next round."""
 Schedule = Callable[[Sequence[np.ndarray]], Sequence[int]]
@@ -141,15 +142,7 @@ def poisson(
     rng: np.random.Generator,
     spread: float = 0.0,
 ) -> list[Request]:
-    """Draw requests with independent arrivals."""
-    if checks.number("rate", rate) == 0:
-        raise ValueError("rate=0: must be above 0")
-    checks.whole("count", count, 1)
-    checks.whole("tokens", tokens, 1)
-    if not len(alphas) or not all(0 <= alpha <= 1 for alpha in alphas):
-        raise ValueError(f"alphas={alphas!r}: must contain at least one rate, each in [0, 1]")
-    if not checks.is_number(spread) or not 0 <= spread < 1:
-        raise ValueError(f"spread={spread!r}: must be in [0, 1)")
+    """Draw `count` requests with independent arrivals, `rate` per second, each of `tokens` tokens."""
     arrivals = np.cumsum(rng.exponential(1 / rate, count))
     rates = rng.choice(np.asarray(alphas, dtype=float), count)
     return [Request(float(at), tokens, float(alpha), spread) for at, alpha in zip(arrivals, rates)]
@@ -176,9 +169,10 @@ class Running:
     def __post_init__(self) -> None:
         self.left = self.request.tokens
 
-    def alpha(self, prior: float, weight: float) -> float:
-        """Estimate the acceptance rate."""
-        return (self.accepted + weight * prior) / (self.tested + weight)
+    @property
+    def alpha(self) -> float:
+        """Estimated acceptance rate."""
+        return (self.accepted + WEIGHT * PRIOR) / (self.tested + WEIGHT)
 
     def draft(self, gamma: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the acceptance probability of each draft, without drafting beyond the request's end."""
@@ -208,8 +202,6 @@ def simulate(
     slots: int,
     rng: np.random.Generator,
     prefill: float = 0.0,
-    prior: float = 0.7,
-    weight: float = 4.0,
     schedule: Schedule | None = None,
 ) -> Run:
     """Serve all requests, first come first served.
@@ -217,13 +209,6 @@ def simulate(
     With a schedule, a pass costs what its tokens cost, over all rows; without one, all rows are as
     wide as the widest.
     """
-    if not requests:
-        raise ValueError("requests is empty: must contain at least one")
-    checks.whole("slots", slots, 1, times.batches[-1])
-    checks.number("prefill", prefill)
-    checks.unit("prior", prior)
-    if checks.number("weight", weight) == 0:
-        raise ValueError("weight=0: must be above 0")
     waiting = deque(sorted(requests, key=lambda request: request.arrival))
     running: list[Running] = []
     served: list[Served] = []
@@ -236,7 +221,7 @@ def simulate(
         while waiting and waiting[0].arrival <= begin and len(running) < slots:
             running.append(Running(waiting.popleft(), begin))
             now += prefill
-        gamma = policy([each.alpha(prior, weight) for each in running])
+        gamma = policy([each.alpha for each in running])
         widest = min(gamma, max(each.left for each in running) - 1)
         drafts = [each.draft(0 if each.admitted == begin else gamma, rng) for each in running]
         now += times.of_round(len(running), widest)

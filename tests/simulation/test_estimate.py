@@ -263,11 +263,9 @@ def test_bad_input_names_the_argument(arguments, message):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda: expected_experts(8, 9, 1), "chosen"),
         (lambda: calibrate(DENSE, HEAD, H100, 3, tau=2.5, speedup=0), "speedup=0"),
         (lambda: calibrate(DENSE, HEAD, H100, 3, tau=2.5, speedup=2.6), "check tau, the plain run"),
         (lambda: calibrate(DENSE, HEAD, H100, 3, tau=4.5, speedup=2.0), "tau=4.5"),
-        (lambda: switch_off(DENSE, HEAD, H100, 0.7, 3, largest=0), "largest"),
         (lambda: bench_times({2: 10.0}), "must increase from 1"),
         (lambda: bench_times({1: 10.0, 2: 0.0}), r"rates\[2\]=0.0"),
         (lambda: bench_times({1: 10.0}, draft_rate=-1), "draft_rate=-1"),
