@@ -96,23 +96,14 @@ def test_a_stop_token_at_any_position_of_a_block_ends_the_text_there(gamma, draf
 
 def test_several_stop_tokens_of_any_collection():
     early, late = GREEDY[FIRSTS[2]], GREEDY[FIRSTS[5]]
-    for stops in (
-        (late, early),
-        {early, late},
-        [late, early],
-        frozenset((early, late)),
-        torch.tensor([late, early]),
-        np.array([early, late]),
-    ):
-        assert (
-            text(drafter=ModelDrafter(TARGET, 4), stop_token_ids=stops) == GREEDY[: FIRSTS[2] + 1]
-        )
-    assert text(drafter=ModelDrafter(TARGET, 4), stop_token_ids=[]) == GREEDY
+    drafter, both = ModelDrafter(TARGET, 4), [late, early]
+    for kind in (tuple, set, list, frozenset, torch.tensor, np.array):
+        assert text(drafter=drafter, stop_token_ids=kind(both)) == GREEDY[: FIRSTS[2] + 1]
+    assert text(drafter=drafter, stop_token_ids=[]) == GREEDY
 
 
 def test_a_stop_token_in_the_prompt_does_not_stop():
-    stop = PROMPT[-1]
-    assert stop not in GREEDY[:5] and text(stop_token_ids=(stop,))[:5] == GREEDY[:5]
+    assert PROMPT[-1] not in GREEDY[:5] and text(stop_token_ids=(PROMPT[-1],))[:5] == GREEDY[:5]
 
 
 @pytest.mark.parametrize("wanted", range(1, 12))
@@ -160,20 +151,14 @@ def test_token_0_stops_a_text_like_any_other_token():
     rename = lambda ids: [{0: other, other: 0}.get(token, token) for token in ids]
     renamed = CausalLM(copy.deepcopy(TARGET.model))
     with torch.no_grad():
-        for weight in {
-            id(w): w for w in (renamed.model.embedding.weight, renamed.model.head.weight)
-        }.values():
+        for weight in (renamed.model.embedding.weight, renamed.model.head.weight):
             weight[[0, other]] = weight[[other, 0]]
     whole = rename(GREEDY)
     ended = whole[: whole.index(0) + 1]
     assert 0 not in GREEDY and len(ended) > 4
     for drafter in (None, ModelDrafter(renamed, 8), ModelDrafter(DRAFT, 3)):
-        assert (
-            generate(
-                renamed, rename(PROMPT), drafter, max_new_tokens=len(GREEDY), stop_token_ids=(0,)
-            ).tokens.tolist()
-            == ended
-        )
+        out = generate(renamed, rename(PROMPT), drafter, len(GREEDY), stop_token_ids=(0,))
+        assert out.tokens.tolist() == ended
 
 
 def test_two_sources_of_chance_are_one_too_many():
@@ -190,11 +175,9 @@ def test_generate_editors_and_the_checked_object_have_the_same_options():
 
 
 def test_without_settings_64_tokens_are_decoded_greedily():
-    assert (
-        text(max_new_tokens=64)
-        == generate(TARGET, PROMPT).tokens.tolist()
-        == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
-    )
+    tokens = generate(TARGET, PROMPT).tokens.tolist()
+    assert text(max_new_tokens=64) == tokens
+    assert tokens == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
 
 
 def test_a_generation_reserves_its_cache_once_and_needs_few_rows(monkeypatch):
@@ -216,14 +199,8 @@ def test_a_generation_reserves_its_cache_once_and_needs_few_rows(monkeypatch):
 
 
 def test_prompts_of_every_kind_are_one_prompt():
-    for prompt in (
-        PROMPT,
-        tuple(PROMPT),
-        torch.tensor(PROMPT),
-        torch.tensor([PROMPT]),
-        torch.tensor(PROMPT, dtype=torch.int32),
-        np.array(PROMPT),
-    ):
+    ids = torch.tensor(PROMPT)
+    for prompt in (PROMPT, tuple(PROMPT), ids, ids[None], ids.int(), np.array(PROMPT)):
         assert generate(TARGET, prompt, max_new_tokens=4).tokens.tolist() == GREEDY[:4]
 
 
@@ -235,11 +212,8 @@ def test_a_drafter_is_given_long_ids_whatever_the_prompts_dtype():
 
     drafter = Seen(DRAFT, 2)
     for dtype in (torch.uint8, torch.int32, torch.long):
-        assert (
-            generate(TARGET, torch.tensor(PROMPT, dtype=dtype), drafter, 4).tokens.tolist()
-            == GREEDY[:4]
-            and drafter.dtype == torch.long
-        )
+        out = generate(TARGET, torch.tensor(PROMPT, dtype=dtype), drafter, 4)
+        assert out.tokens.tolist() == GREEDY[:4] and drafter.dtype == torch.long
 
 
 # Stream, seeds, interleaving ----------------------------------------------------------------------
@@ -311,36 +285,23 @@ def test_statistics_add_up():
     out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 4), 60, temperature=1.0, seed=0)
     elapsed, s = perf_counter() - began, out.stats
     assert s.seconds <= elapsed  # no part of a round is counted twice
-    assert (
-        s.acceptance_rate == s.accepted / s.tested
-        and s.drafted_acceptance == s.accepted / s.drafted < s.acceptance_rate
-    )
-    assert s.mean_acceptance_length == 60 / len(out.steps) and s.tokens == s.accepted + len(
-        out.steps
-    )
-    assert (
-        s.seconds
-        == pytest.approx(sum(step.drafting + step.verifying + step.other for step in out.steps))
-        and s.drafting < s.seconds
-    )
-    assert (
-        s.drafting == pytest.approx(sum(step.drafting for step in out.steps))
-        and s.verifying == pytest.approx(sum(step.verifying for step in out.steps))
-        and s.verifying > 0
-    )
-    assert s.draft_passes == sum(
-        len(step.tree) for step in out.steps
-    )  # the prefill happened before the first step
+    assert s.acceptance_rate == s.accepted / s.tested
+    assert s.drafted_acceptance == s.accepted / s.drafted < s.acceptance_rate
+    assert s.mean_acceptance_length == 60 / len(out.steps)
+    assert s.tokens == s.accepted + len(out.steps)
+    parts = [(step.drafting, step.verifying, step.other) for step in out.steps]
+    drafting, verifying, other = map(sum, zip(*parts))
+    assert s.seconds == pytest.approx(drafting + verifying + other) and s.drafting < s.seconds
+    assert s.drafting == pytest.approx(drafting) and s.verifying > 0
+    assert s.verifying == pytest.approx(verifying)
+    # The prefill happened before the first step.
+    assert s.draft_passes == sum(len(step.tree) for step in out.steps)
 
 
 def test_plain_decoding_has_no_acceptance():
     s = generate(TARGET, PROMPT, max_new_tokens=5).stats
-    assert (
-        math.isnan(s.acceptance_rate)
-        and math.isnan(s.drafted_acceptance)
-        and s.mean_acceptance_length == 1
-        and s.draft_passes == 0
-    )
+    assert math.isnan(s.acceptance_rate) and math.isnan(s.drafted_acceptance)
+    assert s.mean_acceptance_length == 1 and s.draft_passes == 0
     assert math.isnan(Stats.of([]).mean_acceptance_length)
 
 
@@ -349,9 +310,8 @@ def test_steps_record_p_and_q_of_every_drafted_token():
     ids = list(PROMPT)
     for token, p, q in zip(step.tree.tokens.tolist(), step.p, step.q):
         for model, prob in ((TARGET, p), (DRAFT, q)):
-            assert model.model(torch.tensor([ids]))[0, -1].softmax(-1)[
-                token
-            ].item() == pytest.approx(prob, rel=1e-9)
+            row = model.model(torch.tensor([ids]))[0, -1].softmax(-1)
+            assert row[token].item() == pytest.approx(prob, rel=1e-9)
         ids.append(token)
     greedy = next(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20))
     assert set(greedy.q) == {1.0} and set(greedy.p) <= {0.0, 1.0}

@@ -105,8 +105,7 @@ def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature, wanted
     )
 
 
-@pytest.mark.registry
-@DRAFTER
+@pytest.mark.parametrize("name", SOME_QUICK)
 def test_stop_tokens_limits_and_short_prompts(name):
     plain = generate(TARGET, PROMPT, max_new_tokens=24).tokens.tolist()
     drafter = DRAFTERS[name](TARGET)

@@ -5,6 +5,7 @@ state, log-probabilities, a streamer of transformers) sees with every drafter wh
 """
 
 from functools import cache
+from types import SimpleNamespace
 
 import models_zoo
 import pytest
@@ -66,23 +67,14 @@ def tokens_of(drafter, count=LONG, **settings):
     return generate(TARGET, PROMPT, drafter, count, **settings).tokens.tolist()
 
 
-@cache
-def plain():
-    """Return the tokens and the text of plain decoding."""
-    return tokens_of(None), text_of(None)
-
-
-def overlapping():
-    """Return pairs of strings of the text that overlap, so that which one ends first matters."""
-    text = plain()[1]
-    return [(text[i + 1 : i + 3], text[i : i + 4 + i % 3]) for i in range(2, 14, 3)]
-
-
+TOKENS, TEXT = tokens_of(None), text_of(None)
+OVERLAPPING = [(TEXT[i + 1 : i + 3], TEXT[i : i + 4 + i % 3]) for i in range(2, 14, 3)]
+"""Pairs of strings of the text: it depends on which of them ends first."""
 READERS = {
     "pieces": pieces,
-    "stop strings": lambda drafter: [text_of(drafter, stops) for stops in overlapping()],
+    "stop strings": lambda drafter: [text_of(drafter, stops) for stops in OVERLAPPING],
     "stop tokens": lambda drafter: [
-        tokens_of(drafter, stop_token_ids=token) for token in sorted(set(plain()[0]))[::4]
+        tokens_of(drafter, stop_token_ids=token) for token in sorted({*TOKENS})[::4]
     ],
     "caps": lambda drafter: [tokens_of(drafter, count) for count in (1, 2, 7)],
     "a state": lambda drafter: tokens_of(drafter, processors=Automaton()),
@@ -103,17 +95,10 @@ def model():
     return models_zoo.build("Llama", {}).double()
 
 
-class Streamer:
-    """Keeps what it is given, as a streamer of transformers."""
-
-    def __init__(self):
-        self.got = []
-
-    def put(self, value):
-        self.got.append(value.flatten().tolist())
-
-    def end(self):
-        self.got.append("end")
+def streamer(got):
+    """Return a streamer of transformers that appends what it is given to a list."""
+    put = lambda value: got.append(value.flatten().tolist())
+    return SimpleNamespace(put=put, end=lambda: got.append("end"))
 
 
 @pytest.mark.parametrize("name", one_in(8, MAKERS, SOME))
@@ -122,18 +107,18 @@ def test_every_reader_sees_what_it_sees_without_a_draft(name):
         assert read(MAKERS[name](TARGET)) == expected(reader), reader
     if name in NATIVE_ONLY | {None, *SEEDED_DRAFTERS}:
         return
-    ours, theirs = Streamer(), Streamer()
-    hook = SpeculativeGenerate(MAKERS[name](CausalLM(model())), streamer=ours)
+    ours, theirs, ids = [], [], torch.tensor([PROMPT])
     settings = dict(max_new_tokens=LONG, do_sample=False)
-    text = model().generate(torch.tensor([PROMPT]), custom_generate=hook, **settings)
-    whole = model().generate(torch.tensor([PROMPT]), streamer=theirs, **settings)
-    assert text.tolist() == whole.tolist() and ours.got == theirs.got
+    hook = SpeculativeGenerate(MAKERS[name](CausalLM(model())), streamer=streamer(ours))
+    text = model().generate(ids, custom_generate=hook, **settings)
+    whole = model().generate(ids, streamer=streamer(theirs), **settings)
+    assert text.tolist() == whole.tolist() and ours == theirs
 
 
 def test_what_is_read_without_a_draft_is_right():
-    tokens, text = plain()
+    tokens, text = TOKENS, TEXT
     assert text == Bytes().decode(tokens) and len(set(map(len, pieces(None)))) > 1
-    for stops, read in zip(overlapping(), expected("stop strings"), strict=True):
+    for stops, read in zip(OVERLAPPING, expected("stop strings"), strict=True):
         end, begin = min((text.index(stop) + len(stop), text.index(stop)) for stop in stops)
         assert read == text[:begin] and end < len(text)
     rows = TARGET.model(torch.tensor([PROMPT + tokens]))[0, len(PROMPT) - 1 : -1].log_softmax(-1)

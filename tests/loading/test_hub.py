@@ -16,14 +16,15 @@ from specdec_lite.loading.memory import ADVICE, MARGIN, advise, check_room, free
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.training import train_tokenizer
 
-GPT2 = dict(
-    n_embd=32,
-    n_layer=2,
-    n_head=4,
-    max_position_embeddings=64,
-    vocab_size=280,
-    num_key_value_heads=4,
-)
+GPT2 = dict(n_embd=32, n_layer=2, n_head=4, num_key_value_heads=4)
+GPT2 |= dict(max_position_embeddings=64, vocab_size=280)
+
+
+def quantize(folder):
+    """State in a model's config.json that its weights are quantized."""
+    file = folder / "config.json"
+    stated = {"quantization_config": {"quant_method": "fp8"}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | stated))
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +62,8 @@ def snapshots(monkeypatch, folder):
 def test_sizes_match_the_loaded_models(folder):
     for name in ("large", "small"):
         model, size = load_model(folder / name, dtype="float32"), model_size(folder / name)
-        assert (
-            size.parameters == sum(weight.numel() for weight in model.model.parameters())
-            and size.positions == model.max_positions
-        )
+        assert size.parameters == sum(weight.numel() for weight in model.model.parameters())
+        assert size.positions == model.max_positions
     cache = load_model(folder / "large").new_cache(capacity=10).storage.tensors
     assert model_size(folder / "large").cache * 10 == cache.keys.numel() + cache.values.numel()
     assert model_size(folder / "small").cache == 2 * 2 * 32 and model_size(folder / "small").bytes(
@@ -73,27 +72,18 @@ def test_sizes_match_the_loaded_models(folder):
 
 
 def test_quantized_weights_count_as_stored(folder):
-    described, plain = folder / "large" / "config.json", model_size(folder / "large")
-    described.write_text(
-        json.dumps(
-            json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}
-        )
-    )
+    plain = model_size(folder / "large")
+    quantize(folder / "large")
     on_disk = sum(file.stat().st_size for file in (folder / "large").glob("*.safetensors"))
     assert model_size(folder / "large").bytes(torch.float32, 3) == on_disk + 3 * 4 * plain.cache
-    (folder / "large" / INDEX).write_text(
-        json.dumps({"metadata": {"total_size": 1234}, "weight_map": {}})
-    )  # downloaded before any weight
+    index = {"metadata": {"total_size": 1234}, "weight_map": {}}  # downloaded before any weight
+    (folder / "large" / INDEX).write_text(json.dumps(index))
     assert model_size(folder / "large").bytes(torch.float16, 3) == 1234 + 3 * 2 * plain.cache
 
 
 def test_quantized_weights_without_index_are_checked_after_download(folder, snapshots, monkeypatch):
-    described, weights = folder / "small" / "config.json", folder / "small" / "model.safetensors"
-    described.write_text(
-        json.dumps(
-            json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}
-        )
-    )
+    weights = folder / "small" / "model.safetensors"
+    quantize(folder / "small")
     checked, content = [], weights.read_bytes()
     weights.unlink()
 
@@ -103,9 +93,8 @@ def test_quantized_weights_without_index_are_checked_after_download(folder, snap
         return str(folder / "small")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setattr(
-        pairs, "check_room", lambda needs, device, room: checked.append(needs["draft"])
-    )
+    watch = lambda needs, device, room: checked.append(needs["draft"])
+    monkeypatch.setattr(pairs, "check_room", watch)
     monkeypatch.setattr(pairs, "load_model", lambda *_, **__: native())
     load_pair("somebody/small", "somebody/small", device="cpu", dtype="float32")
     assert len(checked) == 2 and checked[1] - checked[0] == len(content)
@@ -113,44 +102,30 @@ def test_quantized_weights_without_index_are_checked_after_download(folder, snap
 
 @pytest.mark.parametrize(
     "shape",
-    [
-        dict(),
-        dict(qkv_bias=True),
-        dict(qk_norm=True, tied=True),
-        dict(num_kv_heads=4, head_size=16),
-    ],
+    [{}, {"qkv_bias": True}, {"qk_norm": True, "tied": True}, {"num_kv_heads": 4, "head_size": 16}],
     ids=str,
 )
 def test_native_size_counts_every_weight(shape):
     model = native(**shape)
-    assert memory.native_size(model.model.config).parameters == sum(
-        weight.numel() for weight in model.model.parameters()
-    )
+    count = sum(weight.numel() for weight in model.model.parameters())
+    assert memory.native_size(model.model.config).parameters == count
 
 
 def test_configs_are_downloaded_before_weights(snapshots):
     pair = load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32")
     assert [name for name, _ in snapshots] == ["somebody/large", "somebody/small"] * 2
     assert not any("safetensors" in kind for _, kinds in snapshots[:2] for kind in kinds)
-    assert [[kind for kind in kinds if "safetensors" in kind] for _, kinds in snapshots[2:]] == [
-        ["*.safetensors"]
-    ] * 2
-    assert all(
-        not any(kind.endswith((".bin", ".py", ".pt")) for kind in kinds)
-        for _, kinds in snapshots[2:]
-    )
+    for _, kinds in snapshots[2:]:
+        assert [kind for kind in kinds if "safetensors" in kind] == ["*.safetensors"]
+        assert not any(kind.endswith((".bin", ".py", ".pt")) for kind in kinds)
     prompt = pair.tokenizer.encode("def f(x):")
     plain = generate(pair.target, prompt, max_new_tokens=10).tokens
     assert torch.equal(generate(pair.target, prompt, ModelDrafter(pair.draft, 3), 10).tokens, plain)
 
 
 def test_only_files_in_the_index_are_downloaded(snapshots, folder, tokenizer):
-    save_model(
-        folder / "large",
-        native(dtype=torch.float32, vocab_size=280, tied=True).model,
-        tokenizer,
-        20_000,
-    )
+    model = native(dtype=torch.float32, vocab_size=280, tied=True).model
+    save_model(folder / "large", model, tokenizer, 20_000)
     one = next((folder / "large").glob("model-*.safetensors"))
     (folder / "large" / "consolidated.safetensors").write_bytes(one.read_bytes())
     load_pair("somebody/large", "somebody/large", device="cpu")
@@ -163,13 +138,8 @@ def test_only_files_in_the_index_are_downloaded(snapshots, folder, tokenizer):
 def test_too_little_memory_is_reported_before_weights_are_downloaded(
     snapshots, monkeypatch, folder
 ):
-    free = (
-        int(
-            MARGIN
-            * sum(model_size(folder / name).bytes(torch.float32, 64) for name in ("large", "small"))
-        )
-        - 1000
-    )
+    sizes = [model_size(folder / name).bytes(torch.float32, 64) for name in ("large", "small")]
+    free = int(MARGIN * sum(sizes)) - 1000
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     with pytest.raises(MemoryError, match=("target .* draft .* caches for 64 tokens")):
         load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32")
@@ -180,18 +150,15 @@ def test_too_little_memory_is_reported_before_weights_are_downloaded(
 
 @pytest.mark.parametrize("context", [0, 65, 1.5, True])
 def test_a_context_too_long_for_a_model_is_rejected(folder, context):
-    with pytest.raises(
-        ValueError,
-        match=rf"context={context}: must be .* both models can read .target 512, draft 64 tokens",
-    ):
+    message = f"context={context}: must be .* both models can read .target 512, draft 64 tokens"
+    with pytest.raises(ValueError, match=message):
         load_pair(folder / "large", folder / "small", device="cpu", context=context)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:x", 1.5])
 def test_an_invalid_device_is_rejected(folder, device):
-    with pytest.raises(
-        ValueError, match=f"device={device!r}: must be 'auto', or what torch.device takes"
-    ):
+    message = f"device={device!r}: must be 'auto', or what torch.device takes"
+    with pytest.raises(ValueError, match=message):
         load_pair(folder / "large", folder / "small", device=device)
 
 
@@ -273,11 +240,8 @@ def test_a_target_larger_than_one_gpu_is_loaded_by_transformers(folder, monkeypa
     for split in (dict(device_map="auto"), dict(tp_plan="auto")):
         pair = load_pair(folder / "large", folder / "large", device="cpu", dtype="float32", **split)
         options = calls.pop()
-        assert (
-            options.items() >= split.items()
-            and options["trust_remote_code"] is False
-            and options["use_safetensors"] is True
-        )
+        assert options.items() >= (split | {"trust_remote_code": False}).items()
+        assert options["use_safetensors"] is True
         assert not calls and pair.draft.device == pair.target.device
 
 
@@ -324,13 +288,11 @@ def test_the_listed_pairs_are_consistent():
     for pair in hub.hub_pairs():
         assert not pair.verified and pair.licenses == ("Apache-2.0", "Apache-2.0")
         assert pair.sizes[0].parameters > 2.5 * pair.sizes[1].parameters and pair.card in hub.CARDS
-        for name, size in zip(
-            (pair.target, pair.draft), pair.sizes
-        ):  # a model's name contains its rounded number of parameters
+        for name, size in zip((pair.target, pair.draft), pair.sizes):
+            # A model's name contains its rounded number of parameters.
             number, unit = re.search(r"-([\d.]+)([BM])\b", name).groups()
-            assert size.parameters == pytest.approx(
-                float(number) * {"B": 1e9, "M": 1e6}[unit], rel=0.09
-            )
+            count = float(number) * {"B": 1e9, "M": 1e6}[unit]
+            assert size.parameters == pytest.approx(count, rel=0.09)
     assert {pair.card for pair in hub.hub_pairs()} == set(hub.CARDS)
 
 
