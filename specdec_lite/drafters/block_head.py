@@ -334,6 +334,10 @@ class BlockHead(Transformer):
             self.confidence = nn.Linear(inputs, 1)
             nn.init.zeros_(self.confidence.bias)
 
+    def extra_repr(self) -> str:
+        """Return what the head reads and predicts, for its repr."""
+        return f"layers={list(self.layers)}, size={self.size}, most={self.most}"
+
     def new_correction(self, rank: int) -> Correction:
         """Return an untrained correction, or a selector if the parts name its candidates."""
         words, inputs = self.own.get("words", 0), 0

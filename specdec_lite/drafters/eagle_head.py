@@ -75,6 +75,10 @@ class FeatureHead(DraftVocabulary):
         shape = {name: value for name, value in asdict(self.shape).items() if name not in FIXED}
         return {"layers": list(self.layers), **shape}
 
+    def extra_repr(self) -> str:
+        """Return what the head reads and writes, for its repr."""
+        return f"layers={list(self.layers)}, tokens={len(self.ids)}"
+
     def begin(self, features: Sequence[Tensor]) -> Tensor:
         """Return the state [..., d] of a pair."""
         return features[0]

@@ -50,8 +50,8 @@ MAPS = ("d2t", "t2d")
 """Tensors that are no weights."""
 ROPES = ("rope_parameters", "rope_scaling")
 """Entries of a config that state the rotary angles."""
-UNUSED = ("rotary_emb.inv_freq", "t2d")
-"""Stored tensors that are computed here."""
+UNUSED = "rotary_emb.inv_freq"
+"""End of the name of a stored tensor that is computed here, as transformers does."""
 
 
 def is_published(path: str | Path | None) -> bool:
@@ -338,7 +338,7 @@ def read_vocabulary(
     Stored is d2t, the target's id minus the draft's id; both are None if there is no d2t. `rows` is
     the number of rows of the head's own matrix, which must be as many.
     """
-    offsets = tensors.pop("d2t", None)
+    marked, offsets = tensors.pop("t2d", None), tensors.pop("d2t", None)
     if offsets is None:
         return None, None
     if offsets.dim() != 1 or not len(offsets) or offsets.is_floating_point():
@@ -358,6 +358,8 @@ def read_vocabulary(
             f"{folder}: d2t maps to tokens {int(ids[0])} … {int(ids[-1])}: must be different tokens"
             f" of the target's 0 … {target.vocab_size - 1}"
         )
+    if marked is not None and marked.nonzero().flatten().tolist() != ids.tolist():
+        raise ValueError(f"{folder}: t2d marks other tokens than those that d2t maps to")
     return ids, order
 
 

@@ -77,7 +77,8 @@ def test_a_published_config_is_read_or_refused_by_name(row, tmp_path):
     if "levels" in row:
         assert drafter.limits().levels == row["levels"]
     else:
-        assert [*drafter.head.layers] == (row["layers"] or [2, 47, 91])
+        layers = row["layers"] or [2, 47, 91]
+        assert [*drafter.head.layers] == layers and f"layers={layers}" in repr(drafter.head)
     if "parts" in row:
         assert drafter.head.parts == BlockParts(**row["parts"])
     if row["reader"] == "eagle3" and row["config"].get("draft_vocab_size"):

@@ -419,6 +419,7 @@ def test_a_head_without_a_matrix_of_its_own_reads_the_targets(tmp_path):
             "d2t has 40 entries, lm_head.weight has 32",
         ),
         ({}, {"d2t": torch.zeros(0, dtype=torch.long)}, "d2t has shape"),
+        ({}, {"t2d": torch.arange(48) % 3 == 0}, "t2d marks other tokens"),
         ({}, {"d2t": torch.zeros(32)}, "d2t has shape .* dtype torch.float32"),
         ({"eagle_aux_hidden_state_layer_ids": 3}, {}, "layer_ids=3: must be a list"),
         ({"eagle_aux_hidden_state_layer_ids": ["1"]}, {}, "must be a list"),
