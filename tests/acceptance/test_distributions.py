@@ -76,34 +76,3 @@ def test_draw_chain_reports_the_rows_it_drew_from():
         )
         assert torch.equal(proposal.probs, torch.stack([DRAFT(()), DRAFT((tokens[0],))]))
     assert isinstance(draw_chain(DRAFT, 3, SeededRng(0)), Proposal)
-
-
-@pytest.mark.parametrize(
-    "p, q, message",
-    [
-        ([0.5, 0.6], [0.5, 0.5], "^p must"),
-        ([0.5, 0.5], [0.5, 0.4], "^q must"),
-        ([1.5, -0.5], [0.5, 0.5], "^p must"),
-        ([[1.0]], [1.0], "^p must"),
-        ([float("nan"), 1], [0.5, 0.5], "^p must"),
-        ([1.0], [0.5, 0.5], "p has 1 tokens"),
-    ],
-)
-def test_rows_that_are_not_a_distribution_are_refused(p, q, message):
-    with pytest.raises(ValueError, match=message):
-        output_distribution(p, q, speculative_sampling)
-
-
-@pytest.mark.parametrize(
-    "target, draft, gamma, message",
-    [
-        (lambda _: [0.5, 0.6], lambda _: [0.5, 0.5], 1, "^target must"),
-        (lambda _: [0.5, 0.5], lambda _: [0.5, 0.6], 1, "^drafter must"),
-        (TARGET, DRAFT, 0, "gamma=0: must"),
-        (TARGET, DRAFT, 1.5, "gamma=1.5: must"),
-        (TARGET, DRAFT, "2", "gamma='2': must"),
-    ],
-)
-def test_bad_distributions_and_gammas_are_refused(target, draft, gamma, message):
-    with pytest.raises(ValueError, match=message):
-        block_distribution(target, draft, speculative_sampling, gamma)
