@@ -87,10 +87,8 @@ def test_a_stop_token_at_any_position_of_a_block_ends_the_text_there(gamma, draf
             == counted.accepted + sum(step.kind is not None for step in steps)
         )
         if draft is TARGET:
-            assert (
-                counted.accepted == counted.tested == counted.drafted
-                and counted.acceptance_rate == 1.0
-            )
+            assert counted.accepted == counted.tested == counted.drafted
+            assert counted.acceptance_rate == 1.0
     assert draft is DRAFT or {1, 2, 3, gamma, gamma + 1} <= places
 
 
@@ -223,9 +221,8 @@ def test_stream_yields_the_kept_tokens_once_and_in_order():
     options = dict(max_new_tokens=30, temperature=0.8, top_p=0.9, seed=5)
     out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 4), **options)
     seen = list(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 4), **options))
-    assert [t for step in seen for t in step.tokens] == out.tokens.tolist() and [
-        s.tokens for s in seen
-    ] == [s.tokens for s in out.steps]
+    assert [t for step in seen for t in step.tokens] == out.tokens.tolist()
+    assert [s.tokens for s in seen] == [s.tokens for s in out.steps]
     assert out.tokens.dtype == torch.long and len(out.tokens) == 30 == out.stats.tokens
 
 
@@ -438,11 +435,9 @@ def test_an_object_that_is_not_an_rng_is_refused_before_any_model_runs(monkeypat
 def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():
     out = generate(TARGET, PROMPT, max_new_tokens=3)
     made = Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
-    assert (
-        out == out != generate(TARGET, PROMPT, max_new_tokens=3)
-        and made != Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
-        and {out, made}
-    )
+    assert out == out != generate(TARGET, PROMPT, max_new_tokens=3)
+    assert made != Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
+    assert {out, made}
 
 
 class Scripted(Drafter, Session):
@@ -665,11 +660,9 @@ def test_a_node_reports_the_row_of_its_first_draw():
 
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():
     out = generate(TARGET, PROMPT, Scripted(NOTHING), max_new_tokens=8)
-    assert (
-        out.tokens.tolist() == GREEDY[:8]
-        and {step.kind for step in out.steps} == {"sampled"}
-        and math.isnan(out.stats.acceptance_rate)
-    )
+    assert out.tokens.tolist() == GREEDY[:8]
+    assert {step.kind for step in out.steps} == {"sampled"}
+    assert math.isnan(out.stats.acceptance_rate)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")], ids=str)
@@ -737,9 +730,8 @@ def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
     tokens = [
         token for step in stream(TARGET, PROMPT, None, 6, 1.0, rng=rng) for token in step.tokens
     ]
-    assert (
-        tokens == generate(TARGET, PROMPT, None, 6, 1.0, seed=3).tokens.tolist() and len(rng) == 6
-    )
+    assert tokens == generate(TARGET, PROMPT, None, 6, 1.0, seed=3).tokens.tolist()
+    assert len(rng) == 6
 
 
 @pytest.mark.parametrize("rule", [block_verification])

@@ -86,19 +86,15 @@ def test_greedy_text_in_every_family(name, where, monkeypatch):
 def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature, wanted):
     options = dict(max_new_tokens=wanted, temperature=temperature, seed=3)
     out = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
-    assert [t for step in out.steps for t in step.tokens] == out.tokens.tolist() and len(
-        out.tokens
-    ) == wanted == out.stats.tokens
+    assert [t for step in out.steps for t in step.tokens] == out.tokens.tolist()
+    assert len(out.tokens) == wanted == out.stats.tokens
     for step in out.steps:
-        assert (
-            step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
-            and step.accepted <= step.tested <= step.drafted
-        )
+        assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
+        assert step.accepted <= step.tested <= step.drafted
         assert step.path == step.tree.path(step.path[-1] if step.path else -1)
     again = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
-    assert torch.equal(again.tokens, out.tokens) and [s.path for s in again.steps] == [
-        s.path for s in out.steps
-    ]
+    assert torch.equal(again.tokens, out.tokens)
+    assert [s.path for s in again.steps] == [s.path for s in out.steps]
     assert not temperature or not torch.equal(
         generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options | dict(seed=4)).tokens,
         out.tokens,
@@ -111,9 +107,8 @@ def test_stop_tokens_limits_and_short_prompts(name):
     drafter = DRAFTERS[name](TARGET)
     for last in (i for i, token in enumerate(plain) if token not in plain[:i]):
         steps = list(stream(TARGET, PROMPT, drafter, 24, stop_token_ids=(plain[last],)))
-        assert [t for step in steps for t in step.tokens] == plain[: last + 1] and Stats.of(
-            steps
-        ).tokens == last + 1
+        assert [t for step in steps for t in step.tokens] == plain[: last + 1]
+        assert Stats.of(steps).tokens == last + 1
         assert all(step.accepted <= step.tested <= step.drafted for step in steps)
     for wanted in range(1, 8):
         assert generate(TARGET, PROMPT, drafter, wanted).tokens.tolist() == plain[:wanted]

@@ -71,9 +71,8 @@ def test_every_public_rule_and_drafter_is_registered():
 )
 def test_a_rule_does_what_the_table_says(name, way):
     fresh, written = law_of_rule(name, way), recorded_row("rules", name, way)
-    assert fresh["tag"] == written["tag"] and fresh["distance"] == pytest.approx(
-        written["distance"], abs=2e-6
-    )
+    assert fresh["tag"] == written["tag"]
+    assert fresh["distance"] == pytest.approx(written["distance"], abs=2e-6)
     found = [d for d in fresh["distance"].values() if d is not None]
     assert not RULES[name][0].lossless or max(found) == 0
 
@@ -132,10 +131,8 @@ def test_a_refusal_reads_as_the_table_says(name):
 
 def test_the_samplings_reach_from_cold_to_hot():
     temperatures = sorted(s.temperature for s in SAMPLINGS.values())
-    assert (
-        temperatures[0] == 0
-        and temperatures[1] == 0.3
-        and temperatures[-1] == 2
-        and any(s.top_k for s in SAMPLINGS.values())
-        and any(s.top_p for s in SAMPLINGS.values())
-    )
+    assert temperatures[0] == 0
+    assert temperatures[1] == 0.3
+    assert temperatures[-1] == 2
+    assert any(s.top_k for s in SAMPLINGS.values())
+    assert any(s.top_p for s in SAMPLINGS.values())

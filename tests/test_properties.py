@@ -179,10 +179,8 @@ def test_counts_add_up_and_caches_hold_the_committed_text(
         for step in stream(target, prompt, drafter, 12, temperature, rule=rule, seed=seed):
             steps.append(step)
             text += step.tokens
-            assert (
-                made[0].length == len(text) - 1
-                and len(step.tokens) == step.accepted + 1 <= gamma + 1
-            )
+            assert made[0].length == len(text) - 1
+            assert len(step.tokens) == step.accepted + 1 <= gamma + 1
             assert (
                 step.accepted
                 <= step.tested
@@ -198,10 +196,8 @@ def test_counts_add_up_and_caches_hold_the_committed_text(
                 kept = drafter.session.followed.trim(torch.tensor(text))
                 assert kept == len(text) - (2 if step.accepted == step.drafted else 1)
     stats = Stats.of(steps)
-    assert (
-        stats.tokens == 12 == stats.accepted + stats.target_passes
-        and stats.mean_acceptance_length == 12 / len(steps)
-    )
+    assert stats.tokens == 12 == stats.accepted + stats.target_passes
+    assert stats.mean_acceptance_length == 12 / len(steps)
 
 
 @pytest.mark.slow
@@ -251,13 +247,10 @@ def test_trees_keep_the_counts_the_cache_and_the_chance(
         for step in stream(target, prompt, Grown(tree), 12, temperature, rule=rule, rng=recording):
             steps.append(step)
             committed += len(step.tokens)
-            assert made[0].length == committed - 1 and step.path == step.tree.path(
-                step.path[-1] if step.path else -1
-            )
-            assert step.tokens == (
-                *step.tree.tokens[list(step.path)].tolist(),
-                step.token,
-            ) and step.accepted <= step.tested <= step.drafted == len(step.tree)
+            assert made[0].length == committed - 1
+            assert step.path == step.tree.path(step.path[-1] if step.path else -1)
+            assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
+            assert step.accepted <= step.tested <= step.drafted == len(step.tree)
     stats, replay = Stats.of(steps), Replay(recording.uniforms)
     assert stats.tokens == 12 == stats.accepted + stats.target_passes
     assert [

@@ -76,9 +76,8 @@ def test_bounds_are_the_modules_own():
             rf'name: "{name}"[^}}]*?\blow: ([\d.]+),\s+high: (\d+)', source
         ).groups()
         trait = Roofline.class_traits()[name]
-        assert trait.max == 10 ** float(high) and (
-            trait.min == 10 ** float(low) or (name == "cache" and trait.min == 0)
-        )
+        assert trait.max == 10 ** float(high)
+        assert trait.min == 10 ** float(low) or (name == "cache" and trait.min == 0)
     for name in ("tokens", "batch"):
         low, high = re.search(rf'name: "{name}"[^}}]*?\bmin: (\d+),\s+max: (\w+)', source).groups()
         trait = Roofline.class_traits()[name]
@@ -107,11 +106,9 @@ def test_state_travels_in_the_books_mime():
     machine = {"label": "measured", "bandwidth": 2e10, "throughput": 3e11}
     data, _ = Roofline(tokens=5, machines=[machine])._repr_mimebundle_()
     state = data[MIME]["state"]
-    assert (
-        data[MIME]["module"] == "roofline"
-        and state["machines"] == [machine]
-        and state["tokens"] == 5
-    )
+    assert data[MIME]["module"] == "roofline"
+    assert state["machines"] == [machine]
+    assert state["tokens"] == 5
     assert set(state) == {
         "parameters",
         "bytes_per_weight",

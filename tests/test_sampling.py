@@ -41,29 +41,24 @@ def test_a_tiny_temperature_does_not_overflow(temperature, dtype):
 def test_settings_of_other_number_types_are_taken_as_floats():
     from fractions import Fraction
 
-    assert (
-        torch.equal(
-            Sampling(Fraction(1, 2), top_p=Fraction(1, 2))(LOGITS), Sampling(0.5, top_p=0.5)(LOGITS)
-        )
-        and Sampling(2**70)(LOGITS).isfinite().all()
+    assert torch.equal(
+        Sampling(Fraction(1, 2), top_p=Fraction(1, 2))(LOGITS), Sampling(0.5, top_p=0.5)(LOGITS)
     )
+    assert Sampling(2**70)(LOGITS).isfinite().all()
 
 
 def test_temperature_divides_the_logits():
-    assert torch.allclose(Sampling(2.0)(LOGITS), (LOGITS / 2).softmax(-1)) and torch.allclose(
-        Sampling()(LOGITS), LOGITS.softmax(-1)
-    )
+    assert torch.allclose(Sampling(2.0)(LOGITS), (LOGITS / 2).softmax(-1))
+    assert torch.allclose(Sampling()(LOGITS), LOGITS.softmax(-1))
 
 
 @given(FINITE, SETTINGS)
 @settings(deadline=None)
 def test_an_adjusted_distribution_is_one_and_keeps_the_order(logits, sampling):
     probs = sampling(logits)
-    assert (
-        probs.dtype == torch.float64
-        and probs.sum().item() == pytest.approx(1)
-        and (probs >= 0).all()
-    )
+    assert probs.dtype == torch.float64
+    assert probs.sum().item() == pytest.approx(1)
+    assert (probs >= 0).all()
     kept = probs > 0
     assert kept.any() and (sampling.top_k is None or kept.sum() <= sampling.top_k)
     assert (
@@ -92,9 +87,8 @@ def test_nucleus_edges():
 
 def test_top_k_edges():
     assert Sampling(top_k=1)(torch.tensor([0.0, 2.0, 1.0])).tolist() == [0, 1, 0]
-    assert torch.equal(Sampling(top_k=99)(LOGITS), LOGITS.softmax(-1)) and torch.equal(
-        Sampling(top_k=5)(LOGITS), LOGITS.softmax(-1)
-    )
+    assert torch.equal(Sampling(top_k=99)(LOGITS), LOGITS.softmax(-1))
+    assert torch.equal(Sampling(top_k=5)(LOGITS), LOGITS.softmax(-1))
     assert (Sampling(top_k=1)(torch.zeros(4)) > 0).sum() == 1  # ties: exactly k tokens
 
 
@@ -105,10 +99,8 @@ def test_temperature_comes_before_top_k_before_top_p():
         0.7,
     )
     assert torch.allclose(Sampling(2.0, 3, 0.7)(logits), by_hand)
-    assert (
-        Sampling(2.0, 3, 0.7)(logits).count_nonzero() == 2
-        and Sampling(2.0, None, 0.7)(logits).count_nonzero() == 3
-    )
+    assert Sampling(2.0, 3, 0.7)(logits).count_nonzero() == 2
+    assert Sampling(2.0, None, 0.7)(logits).count_nonzero() == 3
 
 
 def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
@@ -146,11 +138,9 @@ def test_inversion_finds_the_token_and_never_an_impossible_one(weights, uniform)
     probs = torch.tensor(weights, dtype=torch.float64)
     token = invert(probs, uniform)
     below, upto = probs[:token].sum().item(), probs[: token + 1].sum().item()
-    assert (
-        probs[token] > 0
-        and below <= uniform * probs.sum().item() + 1e-12
-        and uniform * probs.sum().item() <= upto + 1e-12
-    )
+    assert probs[token] > 0
+    assert below <= uniform * probs.sum().item() + 1e-12
+    assert uniform * probs.sum().item() <= upto + 1e-12
 
 
 def test_inversion_at_the_ends():
@@ -206,11 +196,9 @@ def test_draws_follow_their_probabilities():
     assert ((drawn - count * probs) ** 2 / (count * probs)).sum() < 30.7
     heads = sum(rng.flip(0.3) for _ in range(count))
     assert abs(heads - 0.3 * count) < 5 * math.sqrt(count * 0.21)
-    assert (
-        not any(rng.flip(0.0) for _ in range(100))
-        and all(rng.flip(1.0) for _ in range(100))
-        and all(rng.flip(1.5) for _ in range(10))
-    )
+    assert not any(rng.flip(0.0) for _ in range(100))
+    assert all(rng.flip(1.0) for _ in range(100))
+    assert all(rng.flip(1.5) for _ in range(10))
 
 
 def test_seeds_repeat_and_differ():
@@ -232,9 +220,8 @@ def test_recording_keeps_every_uniform_in_order_and_changes_nothing():
     for rng in (recording, plain):
         rng.taken = [rng.draw(probs), rng.flip(0.5), rng.draw(probs)]
     again = SeededRng(7)
-    assert recording.taken == plain.taken and recording.uniforms == [
-        again.uniform() for _ in range(3)
-    ]
+    assert recording.taken == plain.taken
+    assert recording.uniforms == [again.uniform() for _ in range(3)]
 
 
 def test_enumeration_walks_every_outcome_once_and_weighs_it():

@@ -293,9 +293,8 @@ def test_printed_rates_taken_for_conditional_ones_are_too_low():
 
 def test_the_order_of_a_profile_counts_and_its_mean_is_not_enough():
     falling, rising = theory.tokens_from_profile([[0.9, 0.5], [0.5, 0.9]])
-    assert (falling, rising) == pytest.approx((2.35, 1.95)) and theory.expected_tokens(
-        0.7, 2
-    ) == pytest.approx(2.19)
+    assert (falling, rising) == pytest.approx((2.35, 1.95))
+    assert theory.expected_tokens(0.7, 2) == pytest.approx(2.19)
 
 
 @given(ALPHA, GAMMA)
@@ -325,9 +324,8 @@ def test_drafted_acceptance_never_exceeds_alpha(alpha, gamma):
 def test_accepted_over_tested_is_alpha_whatever_gamma(alpha, gamma):
     law, tokens = theory.token_count_distribution(alpha, gamma), np.arange(1, gamma + 2)
     accepted, tested = law @ (tokens - 1), law @ np.minimum(tokens, gamma)
-    assert accepted == pytest.approx(alpha * tested, abs=1e-12) and accepted == pytest.approx(
-        gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12
-    )
+    assert accepted == pytest.approx(alpha * tested, abs=1e-12)
+    assert accepted == pytest.approx(gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12)
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
@@ -361,11 +359,10 @@ def test_a_draft_pays_iff_alpha_exceeds_c(alpha, c):
     if alpha > c:
         assert gamma >= 1 and improvement == curve.max() == curve[gamma - 1]
         assert improvement >= theory.guaranteed_improvement(alpha, c) - 1e-12
-        assert (
-            theory.guaranteed_improvement(alpha, c)
-            == pytest.approx(theory.walltime_improvement(alpha, 1, c))
-            and curve[0] >= 1
+        assert theory.guaranteed_improvement(alpha, c) == pytest.approx(
+            theory.walltime_improvement(alpha, 1, c)
         )
+        assert curve[0] >= 1
     else:
         assert (gamma, improvement) == (0, 1.0) and curve.max() <= 1 + 1e-12
         assert theory.guaranteed_improvement(alpha, c) == 1
@@ -390,9 +387,8 @@ def test_one_more_draft_pays_iff_its_probability_beats_c_times_the_speedup(alpha
 def test_operations_factor_is_at_least_one(alpha, gamma, c_hat):
     factor = theory.operations_factor(alpha, gamma, c_hat)
     least = 1 + gamma * c_hat / (gamma + 1)
-    assert factor >= least - 1e-12 and theory.operations_factor(1, gamma, c_hat) == pytest.approx(
-        least
-    )
+    assert factor >= least - 1e-12
+    assert theory.operations_factor(1, gamma, c_hat) == pytest.approx(least)
     assert alpha > 0.99 or factor > least + 4e-3
     assert factor == pytest.approx(
         (gamma * c_hat + gamma + 1) / sum(alpha**i for i in range(gamma + 1))
@@ -400,18 +396,15 @@ def test_operations_factor_is_at_least_one(alpha, gamma, c_hat):
 
 
 def test_numbers_give_numbers_and_arrays_broadcast():
-    assert isinstance(theory.expected_tokens(0.5, 2), float) and theory.optimal_gamma(0.5, 0.6) == (
-        0,
-        1.0,
-    )
+    assert isinstance(theory.expected_tokens(0.5, 2), float)
+    assert theory.optimal_gamma(0.5, 0.6) == (0, 1.0)
     assert theory.walltime_improvement(
         np.linspace(0, 1, 5)[:, None], np.arange(1, 4), torch.tensor(0.1)
     ).shape == (5, 3)
     best, improvement = theory.optimal_gamma(torch.tensor([0.8, 0.05]), [0.1, 0.1])
     assert best.tolist() == [6, 0] and improvement[1] == 1.0
-    assert theory.optimal_gamma(1.0, 0.0, max_gamma=9) == (9, 10.0) and theory.optimal_gamma(
-        0, 0
-    ) == (0, 1.0)
+    assert theory.optimal_gamma(1.0, 0.0, max_gamma=9) == (9, 10.0)
+    assert theory.optimal_gamma(0, 0) == (0, 1.0)
     assert theory.drafting_share(4, 0.25) == 0.5 and theory.drafting_share(4, 0) == 0
 
 
@@ -472,10 +465,8 @@ def test_claim_tokens_per_step_at_gamma_5():
 def test_claim_optimal_gamma_at_a_tenth():
     assert theory.optimal_gamma(0.8, 4 / 40) == (6, pytest.approx(2.47, abs=0.005))
     assert theory.optimal_gamma(0.5, 4 / 40) == (2, pytest.approx(1.46, abs=0.005))
-    assert (
-        theory.walltime_improvement(0.8, 8, 0.1) < 2.41
-        and theory.walltime_improvement(0.5, 3, 0.1) < 1.45
-    )
+    assert theory.walltime_improvement(0.8, 8, 0.1) < 2.41
+    assert theory.walltime_improvement(0.5, 3, 0.1) < 1.45
 
 
 @given(COST, st.integers(1, 20), st.floats(0, 1))
@@ -483,9 +474,8 @@ def test_claim_a_round_pays_if_drafting_costs_less_than_the_saved_passes(c, gamm
     """nD < (m − 1)·T, in units of T."""
     tokens = 1 + share * gamma
     gain, margin = theory.corrected_improvement(tokens, gamma, c) - 1, (tokens - 1) - gamma * c
-    assert gain == pytest.approx(margin / (1 + gamma * c), abs=1e-12) and (
-        abs(gain) < 1e-12 or (gain > 0) == (margin > 0)
-    )
+    assert gain == pytest.approx(margin / (1 + gamma * c), abs=1e-12)
+    assert abs(gain) < 1e-12 or (gain > 0) == (margin > 0)
 
 
 def test_claim_acceptance_need_not_rise_with_temperature():
@@ -499,9 +489,8 @@ def test_claim_acceptance_need_not_rise_with_temperature():
         for task, draft, t, _, rate, *_ in PUBLISHED["leviathan2023_table2"]["rows"]
     }
     pairs_of_lines = {(task, draft) for task, draft, _ in alpha}
-    assert len(pairs_of_lines) == 6 and all(
-        alpha[*line, 1] < alpha[*line, 0] for line in pairs_of_lines
-    )
+    assert len(pairs_of_lines) == 6
+    assert all(alpha[*line, 1] < alpha[*line, 0] for line in pairs_of_lines)
 
 
 def test_claim_four_tokens_in_48_ms_instead_of_160():
@@ -532,9 +521,8 @@ def test_claim_trained_draft_of_818_needs_a_dear_round_to_be_0546():
     """The repository prints accepted ÷ drafted at γ = 2: (α + α²) / 2."""
     accepted = dict(PUBLISHED["trained_draft_pitfall"]["rows"])["acceptance"]
     alpha = (math.sqrt(1 + 8 * accepted) - 1) / 2
-    assert alpha == pytest.approx(0.873, abs=1e-3) and theory.drafted_acceptance(
-        alpha, 2
-    ) == pytest.approx(accepted)
+    assert alpha == pytest.approx(0.873, abs=1e-3)
+    assert theory.drafted_acceptance(alpha, 2) == pytest.approx(accepted)
     assert (
         theory.walltime_improvement(alpha, 2, 1.0)
         == pytest.approx((1 + 2 * accepted) / 3)
@@ -550,9 +538,8 @@ def test_claim_trained_draft_of_818_needs_a_dear_round_to_be_0546():
 def test_a_one_hot_row_of_whole_numbers_goes_with_a_list():
     one_hot = torch.nn.functional.one_hot(torch.tensor(1), 3)
     for p, q in ((one_hot, [0.2, 0.5, 0.3]), ([0.2, 0.5, 0.3], one_hot)):
-        assert theory.acceptance_rate(p, q) == pytest.approx(0.5) and theory.total_variation(
-            p, q
-        ) == pytest.approx(0.5)
+        assert theory.acceptance_rate(p, q) == pytest.approx(0.5)
+        assert theory.total_variation(p, q) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

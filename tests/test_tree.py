@@ -22,9 +22,8 @@ def test_depth_mask_children_and_paths_agree(tree):
     assert tree.mask.shape == (n, n) and tree.mask.dtype == torch.bool
     for node in range(n):
         assert tree.mask[node].nonzero()[:, 0].tolist() == sorted(tree.path(node))
-        assert node in tree.children(tree.parents[node]) and list(tree.children(node)) == sorted(
-            tree.children(node)
-        )
+        assert node in tree.children(tree.parents[node])
+        assert list(tree.children(node)) == sorted(tree.children(node))
     assert sum(len(tree.children(node)) for node in range(-1, n)) == n
     leaves = [path[-1] for path in tree.paths()]
     assert leaves == [node for node in range(n) if not tree.children(node)]
@@ -34,16 +33,12 @@ def test_depth_mask_children_and_paths_agree(tree):
 @given(st.lists(st.integers(0, 9), max_size=6))
 def test_a_chain_is_a_tree_of_only_children(tokens):
     tree = TokenTree.chain(tokens)
-    assert (
-        tree.is_chain
-        and tree.depth.tolist() == list(range(len(tokens)))
-        and len(tree.paths()) == bool(tokens)
-    )
+    assert tree.is_chain
+    assert tree.depth.tolist() == list(range(len(tokens)))
+    assert len(tree.paths()) == bool(tokens)
     assert torch.equal(tree.mask, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril())
-    assert (
-        tree == TokenTree.chain(torch.tensor(tokens, dtype=torch.long))
-        and not TokenTree([1, 2], [-1, -1]).is_chain
-    )
+    assert tree == TokenTree.chain(torch.tensor(tokens, dtype=torch.long))
+    assert not TokenTree([1, 2], [-1, -1]).is_chain
 
 
 def test_cartesian_has_every_combination():
@@ -53,11 +48,9 @@ def test_cartesian_has_every_combination():
     ) == [(a, b) for a in (1, 2) for b in (3, 4, 5)]
     assert TokenTree.cartesian([]) == TokenTree([], [])
     three = TokenTree.cartesian([[1], [2, 3], [4, 5]])
-    assert (
-        len(three) == 1 + 2 + 4
-        and three.depth.tolist() == [0, 1, 1, 2, 2, 2, 2]
-        and len(three.paths()) == 4
-    )
+    assert len(three) == 1 + 2 + 4
+    assert three.depth.tolist() == [0, 1, 1, 2, 2, 2, 2]
+    assert len(three.paths()) == 4
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5))
@@ -85,9 +78,8 @@ def test_merge_keeps_siblings_in_the_order_of_their_first_draw():
 def test_what_a_tree_hands_out_is_the_callers_own():
     TokenTree([1, 2], [-1, 0]).mask[:] = False
     TokenTree([1, 2], [-1, 0]).depth[:] = 9
-    assert TokenTree([3, 4], [-1, 0]).mask.tolist() == [[True, False], [True, True]] and TokenTree(
-        [3, 4], [-1, 0]
-    ).depth.tolist() == [0, 1]
+    assert TokenTree([3, 4], [-1, 0]).mask.tolist() == [[True, False], [True, True]]
+    assert TokenTree([3, 4], [-1, 0]).depth.tolist() == [0, 1]
 
 
 def test_repr_and_equality():
@@ -133,9 +125,8 @@ def test_no_shape_of_this_size_is_worth_more_than_the_best(table, budget):
     tree = TokenTree.best(table, budget)
     most = max(sum(value(table, path) for path in chosen) for chosen in every_shape(table, budget))
     assert len(tree) <= budget and tree.worth(table).sum().item() == pytest.approx(most, abs=1e-12)
-    assert tree.worth(table).tolist() == pytest.approx(
-        [value(table, text) for text in texts(tree)]
-    ) and len(set(texts(tree))) == len(tree)
+    assert tree.worth(table).tolist() == pytest.approx([value(table, text) for text in texts(tree)])
+    assert len(set(texts(tree))) == len(tree)
 
 
 @given(TABLES, st.integers(1, 12))
@@ -148,25 +139,22 @@ def test_the_best_shape_begins_with_the_best_smaller_ones(table, budget):
 
 def test_the_best_shape_where_ranks_are_out_of_order():
     tree = TokenTree.best([[0.1, 0.6], [0.3, 0.2]], 3)
-    assert texts(tree) == [(1,), (1, 0), (1, 1)] and TokenTree.best(
-        [[0.5, 0.0]], 9
-    ) == TokenTree.chain([0])
+    assert texts(tree) == [(1,), (1, 0), (1, 1)]
+    assert TokenTree.best([[0.5, 0.0]], 9) == TokenTree.chain([0])
 
 
 def test_a_chain_of_the_likeliest_guesses_is_filled():
     """If all ranks are equal, the smallest rank is also the largest."""
     guesses = torch.tensor([[7, 8], [3, 4]])
-    assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3]) and TokenTree.chain(
-        [1]
-    ).fill(guesses) == TokenTree.chain([8])
+    assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3])
+    assert TokenTree.chain([1]).fill(guesses) == TokenTree.chain([8])
 
 
 def test_a_shape_is_filled_with_the_guesses_of_its_levels():
     shape = TokenTree([0, 2, 1, 0], [-1, -1, 0, 2])
     guesses = torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
-    assert shape.fill(guesses) == TokenTree([10, 12, 21, 30], shape.parents) and TokenTree(
-        [], []
-    ).fill(guesses) == TokenTree([], [])
+    assert shape.fill(guesses) == TokenTree([10, 12, 21, 30], shape.parents)
+    assert TokenTree([], []).fill(guesses) == TokenTree([], [])
 
 
 @given(trees(), st.data())

@@ -22,11 +22,9 @@ TARGET, DRAFT = (lambda prefix: P.roll(len(prefix))), (lambda prefix: Q.roll(sum
 
 def test_joint_distribution_is_a_product_along_the_text():
     law = joint_distribution(TARGET, 2)
-    assert (
-        law.shape == (3, 3)
-        and law.dtype == torch.float64
-        and torch.allclose(law, P[:, None] * P.roll(1)[None])
-    )
+    assert law.shape == (3, 3)
+    assert law.dtype == torch.float64
+    assert torch.allclose(law, P[:, None] * P.roll(1)[None])
 
 
 def test_a_rule_that_keeps_everything_emits_the_drafts_distribution():
@@ -43,21 +41,17 @@ def test_block_distribution_by_hand_for_one_token():
     expected = {
         (x, y): accepted[x].item() * P.roll(1)[y].item() for x in range(3) for y in range(3)
     } | {(0,): 0.4}
-    assert set(law.blocks) == set(expected) and all(
-        law.blocks[b] == pytest.approx(w, abs=1e-12) for b, w in expected.items()
-    )
-    assert law.mean_length == pytest.approx(1.6) and sum(law.blocks.values()) == pytest.approx(
-        1, abs=1e-12
-    )
+    assert set(law.blocks) == set(expected)
+    assert all(law.blocks[b] == pytest.approx(w, abs=1e-12) for b, w in expected.items())
+    assert law.mean_length == pytest.approx(1.6)
+    assert sum(law.blocks.values()) == pytest.approx(1, abs=1e-12)
 
 
 def test_short_blocks_are_continued_by_the_target_and_long_ones_cut():
     law = BlockDistribution({(0,): 0.5, (1, 2, 0): 0.5}).completed(TARGET, 2)
-    assert (
-        torch.allclose(law[0], 0.5 * P.roll(1))
-        and law[1, 2] == 0.5
-        and law.sum() == pytest.approx(1)
-    )
+    assert torch.allclose(law[0], 0.5 * P.roll(1))
+    assert law[1, 2] == 0.5
+    assert law.sum() == pytest.approx(1)
 
 
 def test_the_mean_length_is_the_formula_when_acceptance_is_independent():

@@ -151,10 +151,8 @@ def test_a_perfect_draft_is_always_accepted_for_300_rounds(gamma, window):
     out = generate(
         model, PROMPT, ModelDrafter(model, gamma), 300 * (gamma + 1), temperature=1.0, seed=gamma
     )
-    assert (
-        out.stats.acceptance_rate == 1.0 == out.stats.drafted_acceptance
-        and out.stats.target_passes == 300
-    )
+    assert out.stats.acceptance_rate == 1.0 == out.stats.drafted_acceptance
+    assert out.stats.target_passes == 300
     assert all(step.kind == "bonus" and step.accepted == gamma for step in out.steps)
 
 
@@ -171,10 +169,8 @@ def test_a_perfect_draft_is_accepted_for_300_rounds_in_every_family(family):
     }
     model = CausalLM(build(family, room).double())
     out = generate(model, PROMPT, ModelDrafter(model, 2), 900, temperature=1.0, seed=0)
-    assert out.stats.acceptance_rate == 1.0 and (out.stats.target_passes, out.stats.tested) == (
-        300,
-        600,
-    )
+    assert out.stats.acceptance_rate == 1.0
+    assert (out.stats.target_passes, out.stats.tested) == (300, 600)
 
 
 def check_caches(target, draft, monkeypatch, temperature):
@@ -199,10 +195,8 @@ def check_caches(target, draft, monkeypatch, temperature):
     for ours, theirs in ((made[0], fresh), (drafter.session.cache, session.cache)):
         for a, b in zip(contents(ours), contents(theirs)):
             length = min(a.shape[-2], b.shape[-2])
-            assert (
-                length >= len(committed) - 5
-                and (a[..., :length, :] - b[..., :length, :]).abs().max() < 1e-5
-            )
+            assert length >= len(committed) - 5
+            assert (a[..., :length, :] - b[..., :length, :]).abs().max() < 1e-5
     return kinds
 
 
@@ -257,9 +251,8 @@ def test_a_draft_cache_that_is_too_short_lowers_acceptance():
 def test_drafts_with_a_padded_vocabulary_stay_in_the_targets(width, temperature):
     target, draft = native(), native(seed=8, vocab_size=width)
     out = generate(target, PROMPT, ModelDrafter(draft, 3), 40, temperature, seed=0)
-    assert int(out.tokens.max()) > 40 and all(
-        step.tree.tokens.max() < VOCABULARY for step in out.steps if len(step.tree)
-    )
+    assert int(out.tokens.max()) > 40
+    assert all(step.tree.tokens.max() < VOCABULARY for step in out.steps if len(step.tree))
     assert temperature or torch.equal(
         out.tokens, generate(target, PROMPT, max_new_tokens=40).tokens
     )
@@ -267,22 +260,18 @@ def test_drafts_with_a_padded_vocabulary_stay_in_the_targets(width, temperature)
 
 def test_fit_cuts_or_fills_logits():
     logits = torch.tensor([1.0, 2.0, 9.0])
-    assert (
-        fit(logits, 2).tolist() == [1, 2]
-        and fit(logits, 3) is not None
-        and fit(logits, 5).tolist() == [1, 2, 9, float("-inf"), float("-inf")]
-    )
-    assert Sampling(2.0)(fit(logits, 2)).sum().item() == pytest.approx(1) and Sampling(0)(
-        fit(logits, 5)
-    ).tolist() == [0, 0, 1, 0, 0]
+    assert fit(logits, 2).tolist() == [1, 2]
+    assert fit(logits, 3) is not None
+    assert fit(logits, 5).tolist() == [1, 2, 9, float("-inf"), float("-inf")]
+    assert Sampling(2.0)(fit(logits, 2)).sum().item() == pytest.approx(1)
+    assert Sampling(0)(fit(logits, 5)).tolist() == [0, 0, 1, 0, 0]
 
 
 def test_drafts_are_no_longer_than_the_remaining_tokens():
     model = native()
     lengths = [len(step.tree) for step in stream(model, PROMPT, ModelDrafter(model, 8), 13)]
-    assert lengths == [8, 3] and [
-        len(s.tree) for s in stream(model, PROMPT, ModelDrafter(model, 8), 1)
-    ] == [0]
+    assert lengths == [8, 3]
+    assert [len(s.tree) for s in stream(model, PROMPT, ModelDrafter(model, 8), 1)] == [0]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

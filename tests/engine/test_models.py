@@ -245,11 +245,9 @@ def test_a_model_may_change_its_dtype_between_two_texts():
     first = model.score(PROMPT, model.new_cache()).logits
     model.model.to(torch.float32)
     second = model.score(PROMPT, model.new_cache()).logits
-    assert (
-        second.dtype == torch.float32
-        and apart(first, second) < 1e-3
-        and model.backend.triangle.dtype == torch.float32
-    )
+    assert second.dtype == torch.float32
+    assert apart(first, second) < 1e-3
+    assert model.backend.triangle.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
@@ -347,9 +345,8 @@ def test_hidden_states_are_returned_by_name(name):
     model = model_named(name)
     cache, layers = model.new_cache(), (0, 1, "final")
     scores = model.score(PROMPT, cache, hidden_layers=layers)
-    assert set(scores.hidden) == set(layers) and all(
-        h.shape == (1, len(PROMPT), model.hidden_size) for h in scores.hidden.values()
-    )
+    assert set(scores.hidden) == set(layers)
+    assert all(h.shape == (1, len(PROMPT), model.hidden_size) for h in scores.hidden.values())
     if name not in ("Gemma2", "GPT2"):  # these scale the embedding, or add positions to it
         assert apart(scores.hidden[0], model.embed(torch.tensor([PROMPT]))) < 1e-10
     assert apart(model.head(scores.hidden["final"]), scores.logits) < (
@@ -358,9 +355,8 @@ def test_hidden_states_are_returned_by_name(name):
     cache = model.new_cache()
     tree = model.score([1, *TREE.tokens.tolist()], cache, TREE, layers)
     along = tree.along((1, 4))
-    assert torch.equal(along.logits, tree.logits[:, [0, 2, 5]]) and torch.equal(
-        along.hidden[1], tree.hidden[1][:, [0, 2, 5]]
-    )
+    assert torch.equal(along.logits, tree.logits[:, [0, 2, 5]])
+    assert torch.equal(along.hidden[1], tree.hidden[1][:, [0, 2, 5]])
 
 
 @pytest.mark.parametrize(
@@ -563,10 +559,8 @@ def test_models_have_the_attributes_of_their_config():
         32,
     )
     assert hugging_face("Mpt").max_positions == 512 == hugging_face("Mistral").max_positions
-    assert (
-        hugging_face("Mistral").backend.windowed == WINDOW
-        and hugging_face("Qwen2").backend.windowed is None
-    )
+    assert hugging_face("Mistral").backend.windowed == WINDOW
+    assert hugging_face("Qwen2").backend.windowed is None
     assert "CausalLM(Transformer, 1.3M parameters" in repr(
         native(hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=4, head_size=64)
     )
@@ -592,9 +586,8 @@ def test_long_rope_is_read_no_further_than_its_first_context():
             | dict(original_max_position_embeddings=24, rope_parameters=rope, sliding_window=None),
         ).double()
     )
-    assert (
-        model.max_positions == 24 and CausalLM(build("Phi3", FAMILIES["Phi3"])).max_positions == 512
-    )
+    assert model.max_positions == 24
+    assert CausalLM(build("Phi3", FAMILIES["Phi3"])).max_positions == 512
     plain = generate(model, PROMPT[:4], max_new_tokens=20).tokens
     assert all(
         torch.equal(generate(model, PROMPT[:4], ModelDrafter(model, gamma), 20).tokens, plain)
