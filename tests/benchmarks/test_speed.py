@@ -349,10 +349,8 @@ def test_a_free_draft_in_an_undisturbed_run_reaches_its_ceiling():
     result = figures(
         plain=[fake_step(1.0)] * 3, drafted=[fake_step(1.3, other=0.0, nodes=2, tokens=3)]
     )
-    assert (
-        result["speedup"]["value"] == pytest.approx(result["ceiling"]["value"])
-        and result["flags"] == []
-    )
+    assert result["speedup"]["value"] == pytest.approx(result["ceiling"]["value"])
+    assert result["flags"] == []
 
 
 def test_a_disturbed_plain_run_is_flagged():

@@ -174,10 +174,8 @@ def test_a_draft_that_does_not_know_the_template_is_named():
     ]
     draft = TemplateBlindDraft(shipped().draft, marker)
     found = diagnose(shipped().target, ModelDrafter(draft), texts(chat=chat), 16)
-    assert (
-        "domain" in named(found)
-        and "'chat'" in found.faults[named(found).index("domain")].description
-    )
+    assert "domain" in named(found)
+    assert "'chat'" in found.faults[named(found).index("domain")].description
     plain = diagnose(shipped().target, ModelDrafter(shipped().draft), texts(chat=chat), 16)
     assert "domain" not in named(plain)
 

@@ -37,10 +37,8 @@ def steps(models, passes, **options):
         growing, static = (
             model.score(tokens, cache, tree, **options) for model, cache in zip(models, caches)
         )
-        assert (
-            growing.logits.shape == static.logits.shape
-            and growing.hidden.keys() == static.hidden.keys()
-        )
+        assert growing.logits.shape == static.logits.shape
+        assert growing.hidden.keys() == static.hidden.keys()
         pairs = [
             (growing.logits, static.logits),
             *((growing.hidden[x], static.hidden[x]) for x in growing.hidden),
@@ -340,9 +338,9 @@ def test_batches_and_sparse_caches_use_growing_passes(temperature):
 def test_captured_graphs_on_a_gpu():
     model = CausalLM(native(dtype=torch.float32).model.cuda())
     static = StaticLM(model, 96, (1, 2, 5, 9))
+    assert static.backend.captures
     assert (
-        static.backend.captures
-        and steps(
+        steps(
             (model, static),
             [
                 (PROMPT, None, None),

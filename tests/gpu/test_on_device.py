@@ -78,10 +78,8 @@ def test_chosen_tokens_count_as_one_hot_draws():
         p = distributions(generator, 4, 6, "smooth")
         proposal = Proposal(TokenTree.chain(p[:3].argmax(-1)))
         one, other = RecordingRng(case), RecordingRng(case)
-        assert (
-            on_device(proposal, p, other) == speculative_sampling(proposal, p, one)
-            and other.uniforms == one.uniforms
-        )
+        assert on_device(proposal, p, other) == speculative_sampling(proposal, p, one)
+        assert other.uniforms == one.uniforms
 
 
 def test_the_comparison_finds_a_broken_vectorized_rule():

@@ -30,9 +30,9 @@ def test_a_layer_has_four_products_and_one_attention():
         kinds = [item.kind for item in items]
         assert kinds.count("weights") == 4 * layers + 1 and kinds.count("attention") == layers
         starts = [item.start for item in items]
-        assert (
-            starts[0] == 0 and starts == sorted(starts) and min(item.seconds for item in items) >= 0
-        )
+        assert starts[0] == 0
+        assert starts == sorted(starts)
+        assert min(item.seconds for item in items) >= 0
 
 
 def test_packed_products_count_as_products():
@@ -55,9 +55,8 @@ def test_shares_add_up():
     items = profile_pass()
     shares = timeline.shares(items)
     assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
-    assert list(shares) == [*timeline.KINDS, "gap"] and {item.kind for item in items} == set(
-        timeline.KINDS
-    )
+    assert list(shares) == [*timeline.KINDS, "gap"]
+    assert {item.kind for item in items} == set(timeline.KINDS)
     assert all(timeline.share(items, kind) == part for kind, part in shares.items())
 
 

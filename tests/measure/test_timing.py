@@ -43,9 +43,8 @@ def test_jobs_alternate_and_the_warm_up_is_discarded(monkeypatch):
 def test_costs_are_positive_seconds_by_number_of_tokens():
     target = native(dtype=torch.float32)
     alone = measure_costs(target, ks=(1, 3), context=8)
-    assert (
-        set(alone.target) == {1, 3} and alone.draft is alone.draft_in_loop is alone.overhead is None
-    )
+    assert set(alone.target) == {1, 3}
+    assert alone.draft is alone.draft_in_loop is alone.overhead is None
     costs = measure_costs(
         target, ModelDrafter(perturbed(target), 2), ks=(1, 3, 9), context=4, new_tokens=8
     )
@@ -296,21 +295,16 @@ def test_the_bandwidth_of_the_memory_is_measured():
 def test_a_machine_profile_is_complete():
     profile = machine_profile("cpu")
     assert {"device", "threads", "cores", "bandwidth", "throughput", "versions"} <= set(profile)
-    assert (
-        isinstance(profile["device"], str)
-        and profile["device"]
-        and profile["versions"]["torch"] == torch.__version__
-    )
-    assert set(profile["throughput"]) == {"float32", "bfloat16"} and all(
-        rate > 0 for rate in profile["throughput"].values()
-    )
+    assert isinstance(profile["device"], str)
+    assert profile["device"]
+    assert profile["versions"]["torch"] == torch.__version__
+    assert set(profile["throughput"]) == {"float32", "bfloat16"}
+    assert all(rate > 0 for rate in profile["throughput"].values())
 
 
 def test_rates_are_work_per_second(monkeypatch):
     monkeypatch.setattr(
         machine, "interleaved", lambda jobs, device, repeats: {name: 0.5 for name in jobs}
     )
-    assert (
-        timing.read_bandwidth([32 << 20, 1 << 20]) == {32 << 20: 64 << 20, 1 << 20: 32 << 20}
-        and machine._throughput(CPU, torch.float32, 8) == 4 * 8**3
-    )
+    assert timing.read_bandwidth([32 << 20, 1 << 20]) == {32 << 20: 64 << 20, 1 << 20: 32 << 20}
+    assert machine._throughput(CPU, torch.float32, 8) == 4 * 8**3

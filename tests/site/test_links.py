@@ -94,25 +94,21 @@ def test_one_table_has_the_times_of_all_chapters(book: Path):
     rows = parsed(book / "book" / "runs.html").select("article table tbody tr")
     assert len(rows) == len(CHAPTERS) + 1
     seconds = [float(row.select("td")[2].get_text()) for row in rows]
-    assert min(seconds) > 0 and seconds[-1] == pytest.approx(
-        sum(seconds[:-1]), abs=0.1 * len(seconds)
-    )
+    assert min(seconds) > 0
+    assert seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1 * len(seconds))
 
 
 def test_equations_and_theorems_are_numbered(book: Path):
     soup = parsed(book / "book" / "06_proofs.html")
     numbers = [span.find(string=True).strip() for span in soup.select("div.math > .eqno")]
-    assert (
-        numbers == [f"({i})" for i in range(1, len(soup.select("div.math")) + 1)]
-        and len(numbers) >= 8
-    )
+    assert numbers == [f"({i})" for i in range(1, len(soup.select("div.math")) + 1)]
+    assert len(numbers) >= 8
     theorems = [
         title.select_one(".caption-number").get_text()
         for title in soup.select("div.proof.theorem > .admonition-title")
     ]
-    assert [name.split()[-1] for name in theorems] == [
-        str(i) for i in range(1, len(theorems) + 1)
-    ] and theorems
+    assert [name.split()[-1] for name in theorems] == [str(i) for i in range(1, len(theorems) + 1)]
+    assert theorems
 
 
 def test_every_entry_of_the_bibliography_has_its_year_and_a_link(book: Path):

@@ -156,10 +156,8 @@ def test_logits_of_the_shipped_pair_equal_those_of_pytorch(shipped, model, kerne
         {"start": 105, "tokens": tokens[105:]},
     ]
     rows = [logits(shipped, model, passes, format, kernel, 200) for format in FORMATS]
-    assert (
-        np.array_equal(*rows)
-        and np.abs(rows[0] - reference(getattr(shipped, model), tokens)).max() < 1e-4
-    )
+    assert np.array_equal(*rows)
+    assert np.abs(rows[0] - reference(getattr(shipped, model), tokens)).max() < 1e-4
 
 
 def test_a_wrong_weight_changes_the_logits(small):
@@ -292,24 +290,17 @@ def test_a_whole_run_of_the_worker(shipped):
     answer = live_module("run", folder=shipped.folder, format="int8", options=options)
     result, kinds = answer["result"], [message["type"] for message in answer["messages"]]
     traces = [message for message in answer["messages"] if message["type"] == "trace"]
-    assert (
-        kinds == ["trace"] * len(traces) + ["turn"] * 3 + ["result"]
-        and result["simd"]
-        and result["same"]
-    )
-    assert len(traces[0]["steps"]) == 1 and [trace["last"] for trace in traces] == [False] * (
-        len(traces) - 1
-    ) + [True]
+    assert kinds == ["trace"] * len(traces) + ["turn"] * 3 + ["result"]
+    assert result["simd"]
+    assert result["same"]
+    assert len(traces[0]["steps"]) == 1
+    assert [trace["last"] for trace in traces] == [False] * (len(traces) - 1) + [True]
     steps = [step for trace in traces for step in trace["steps"]]
-    assert (
-        sum(len(step["emitted"]) for step in steps) == result["stats"]["tokens"]
-        and len(steps) == result["stats"]["passes"]
-    )
-    assert (
-        len(result["passTimes"]) == len(steps)
-        and len(result["plain"]) == len(result["speculative"]) == 3
-        and len(result["costs"]["target"]) == 9
-    )
+    assert sum(len(step["emitted"]) for step in steps) == result["stats"]["tokens"]
+    assert len(steps) == result["stats"]["passes"]
+    assert len(result["passTimes"]) == len(steps)
+    assert len(result["plain"]) == len(result["speculative"]) == 3
+    assert len(result["costs"]["target"]) == 9
     assert (
         min(
             *result["plain"],

@@ -18,15 +18,12 @@ def test_the_replay_of_a_new_run_starts_empty_with_one_timer():
         seen[name]["shown"]
         for name in ("first", "played", "begun", "second", "played again", "scrubbed")
     ] == ["1 of 3", "3 of 3", "0 of 0", "1 of 4", "4 of 4", "1 of 4"]
-    assert {name for name, now in seen.items() if now["timers"]} == {"first", "second"} and seen[
-        "second"
-    ]["timers"] == 1
+    assert {name for name, now in seen.items() if now["timers"]} == {"first", "second"}
+    assert seen["second"]["timers"] == 1
     assert {name for name, now in seen.items() if now["disabled"]} == {"begun", "pressed early"}
-    assert (
-        seen["pressed early"] == seen["begun"]
-        and seen["begun"]["says"] == "Play"
-        and seen["begun"]["width"] == "0%"
-    )
+    assert seen["pressed early"] == seen["begun"]
+    assert seen["begun"]["says"] == "Play"
+    assert seen["begun"]["width"] == "0%"
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +32,8 @@ def runs() -> dict:
 
 
 def test_numbers_are_marked_as_old_until_a_run_has_new_ones(runs):
-    assert runs["empty"]["says"].startswith("The prompt is empty") and runs["full"][
-        "says"
-    ].endswith("Close other tabs and try again.")
+    assert runs["empty"]["says"].startswith("The prompt is empty")
+    assert runs["full"]["says"].endswith("Close other tabs and try again.")
     assert [runs[name]["old"] for name in ("first", "empty", "full", "last")] == [
         False,
         True,

@@ -13,10 +13,8 @@ def test_print_shows_only_the_article(open_page):
     assert not page.locator(".bd-sidebar-primary").is_visible()
     assert page.locator("article").is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert (
-        page.locator("article details:not([open], .sdl-data, .hide)").count() == 0
-        and page.locator("article .sdl-data:visible").count() == 0
-    )
+    assert page.locator("article details:not([open], .sdl-data, .hide)").count() == 0
+    assert page.locator("article .sdl-data:visible").count() == 0
     page.wait_for_function(
         """[...document.querySelectorAll('.sdl-plot')].every((place) =>
         place.dataset.drawn === 'light'

@@ -96,9 +96,8 @@ def test_a_prediction_shows_whether_it_is_right(open_page, page_name: str):
 def test_a_page_has_drawn_formulas_one_sheet_and_one_script(book: Path, page_name: str):
     page = parsed(book / page_name)
     for formula in page.select(".math"):
-        assert formula.select("mjx-container > svg") and formula.select_one(
-            "mjx-assistive-mml > math"
-        )
+        assert formula.select("mjx-container > svg")
+        assert formula.select_one("mjx-assistive-mml > math")
     glyphs = {path["id"] for path in page.select("body > svg path[id]")}
     assert {use["href"][1:] for use in page.select(".math use")} <= glyphs
     assert "mathjax" not in " ".join(s.get("src", "") for s in page.select("script")).lower()
@@ -262,9 +261,8 @@ def test_a_long_table_breaks_no_word_and_no_value():
 def test_no_sheet_loads_the_font_of_the_icons(book: Path, page_name: str):
     sheets = parsed(book / page_name).select("link[rel=stylesheet]")
     files = [book / page_name / ".." / sheet["href"].partition("?")[0] for sheet in sheets]
-    assert files and not any(
-        bundle.ICON_FONT in file.resolve().read_text("utf-8") for file in files
-    )
+    assert files
+    assert not any(bundle.ICON_FONT in file.resolve().read_text("utf-8") for file in files)
 
 
 @pytest.mark.browser

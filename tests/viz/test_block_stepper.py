@@ -147,10 +147,8 @@ def test_a_drafted_stop_token_ends_the_last_block(run):
     rounds = record_blocks(stopped, Letters(), PROMPT)
     if stopped.steps[-1].kind is not None:
         pytest.fail("this run was to end inside a block: choose another stop token")
-    assert rounds[-1]["token"] is None and moments_of(rounds)[-1] == {
-        "round": len(rounds) - 1,
-        "kind": "accept",
-    }
+    assert rounds[-1]["token"] is None
+    assert moments_of(rounds)[-1] == {"round": len(rounds) - 1, "kind": "accept"}
     assert counts_of(rounds)[-1]["plain"] == stopped.stats.tokens == len(stopped.tokens)
 
 
@@ -191,10 +189,8 @@ def test_bad_recordings_are_rejected(run):
 
 def test_widget_carries_its_recording(run, recorded):
     state = recorded._repr_mimebundle_()[0][MIME]
-    assert (
-        state["module"] == "block_stepper"
-        and json.loads(json.dumps(state["state"])) == state["state"]
-    )
+    assert state["module"] == "block_stepper"
+    assert json.loads(json.dumps(state["state"])) == state["state"]
     assert set(state["state"]) == {"prompt", "k", "rounds", "moment"} and state["state"]["k"] == 4
     assert BlockStepper.record(run, Letters(), PROMPT).k == 4, (
         "k is read from the run when it is not given"
@@ -228,10 +224,8 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     page.get_by_role("button", name="Step").click()
     says(page, ".sdl-task-state", "Solved")
     says(page, ".sdl-summary", "Next prediction reused.")
-    assert (
-        page.get_by_label("Moment").input_value() == str(solving + 1)
-        and page.evaluate("model.get('moment')") == solving
-    )
+    assert page.get_by_label("Moment").input_value() == str(solving + 1)
+    assert page.evaluate("model.get('moment')") == solving
     assert page.locator("tr[aria-current]").inner_text().count("◆ row reused") == 1
     counts = counts_of(recorded.rounds)[solving]
     shown = page.locator("svg[role=img]").get_attribute("aria-label")
@@ -241,10 +235,8 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
             ("plain", "twoPass", "merged"), shown.split("far. ")[1].split(". "), strict=True
         )
     )
-    assert (
-        page.evaluate("document.documentElement.scrollWidth") <= width
-        and accessibility_faults(page) == []
-    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert accessibility_faults(page) == []
     page.get_by_role("button", name="Reset").press("Enter")
     says(page, ".sdl-summary", "Predict.")
     assert "ArrowRight" not in page.evaluate("heard")
@@ -264,10 +256,8 @@ def test_states_are_readable_without_color(mounted):
     })"""
     )
     assert len(lines) == len(set(lines)) == 5
-    assert (
-        page.locator("del.sdl-rejected").count() >= 2
-        and page.locator("del.sdl-unused").count() >= 2
-    )
+    assert page.locator("del.sdl-rejected").count() >= 2
+    assert page.locator("del.sdl-unused").count() >= 2
 
 
 @pytest.mark.browser
@@ -295,7 +285,5 @@ def test_plays_and_pauses(recorded, new_page):
 @pytest.mark.browser
 def test_there_is_no_play_button_with_reduced_motion(recorded, mounted):
     page = mounted(recorded, reduced_motion="reduce")
-    assert (
-        page.get_by_role("button", name="Step").is_visible()
-        and page.get_by_role("button", name="Play").count() == 0
-    )
+    assert page.get_by_role("button", name="Step").is_visible()
+    assert page.get_by_role("button", name="Play").count() == 0

@@ -135,9 +135,8 @@ def test_a_source_is_a_note_that_a_page_moves_into_the_caption():
     page = figure_html(fig.to_plotly_json())
     caption = page[page.index("<figcaption>") : page.index("</figcaption>")]
     assert "<span>12 texts &lt;b&gt; &amp; one machine</span></details>" in caption
-    assert page.count("ⓘ") == 1 and "ⓘ" not in figure_html(
-        lines(2, meta={"alt": "a"}).to_plotly_json()
-    )
+    assert page.count("ⓘ") == 1
+    assert "ⓘ" not in figure_html(lines(2, meta={"alt": "a"}).to_plotly_json())
 
 
 def test_ticks_separate_thousands():

@@ -51,9 +51,8 @@ def test_formulas_equal_pythons():
             part = tree[:budget]
             assert expected == pytest.approx(1 + sum(node["worth"] for node in part))
             path = [i for i, node in enumerate(part) if node["right"]]
-            assert accepted == len(path) and all(
-                p in (-1, *path) for p in map(shape.parents.__getitem__, path)
-            )
+            assert accepted == len(path)
+            assert all(p in (-1, *path) for p in map(shape.parents.__getitem__, path))
         depths = evaluate("growth", [{"name": "depth", "args": [tree, i]} for i in range(12)])
         assert depths == [d + 1 for d in shape.depth.tolist()]
         (places,) = evaluate("growth", [{"name": "places", "args": [tree]}])
@@ -107,11 +106,8 @@ def test_worth_is_the_probability_of_a_token_in_a_smaller_draft_vocabulary():
 def test_widgets_carry_their_state_and_reject_bad_state():
     drawn = TreeGrowth(contexts=[{"text": "a", "grown": nodes(0), "static": nodes(1)}])
     data, _ = drawn._repr_mimebundle_()
-    assert data[MIME]["module"] == "growth" and set(drawn.state()) == {
-        "contexts",
-        "budget",
-        "context",
-    }
+    assert data[MIME]["module"] == "growth"
+    assert set(drawn.state()) == {"contexts", "budget", "context"}
     assert json.loads(json.dumps(data[MIME]["state"])) == data[MIME]["state"]
     orphan = [{"word": "x", "parent": 3, "worth": 1.0, "right": True}]
     for bad in ([], [{"text": "a", "grown": orphan, "static": orphan}], [{"text": "a"}]):

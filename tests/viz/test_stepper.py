@@ -141,13 +141,10 @@ def test_trees_and_uniforms_of_another_run_are_rejected(run):
 def test_widget_carries_its_recording():
     widget = Stepper.record(tiny(0), tiny(1), Letters(), "a" * 300, gamma=2, max_new_tokens=12)
     bundle = widget._repr_mimebundle_()[0][MIME]
-    assert (
-        bundle["module"] == "stepper" and json.loads(json.dumps(bundle["state"])) == bundle["state"]
-    )
-    assert (
-        len(bundle["state"]["prompt"]) < 250
-        and sum(r["accepted"] + 1 for r in bundle["state"]["rounds"]) == 12
-    )
+    assert bundle["module"] == "stepper"
+    assert json.loads(json.dumps(bundle["state"])) == bundle["state"]
+    assert len(bundle["state"]["prompt"]) < 250
+    assert sum(r["accepted"] + 1 for r in bundle["state"]["rounds"]) == 12
 
 
 @pytest.mark.browser

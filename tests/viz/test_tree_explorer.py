@@ -173,10 +173,8 @@ def test_no_random_tree_of_the_task_beats_the_best():
     rng, accuracies = random.Random(2), SAMPLE["accuracies"]
     (best,) = evaluate("tree_explorer", [{"name": "bestTree", "args": [accuracies, 8]}])
     others = [p for p in (random_parents(rng, 8) for _ in range(4000)) if fits(p, accuracies)]
-    assert (
-        len(others) > 500
-        and max(value(p, accuracies) for p in others) <= value(best, accuracies) + 1e-12
-    )
+    assert len(others) > 500
+    assert max(value(p, accuracies) for p in others) <= value(best, accuracies) + 1e-12
     assert value([-1, -1, 0, 0, 0, 1, 1, 1], accuracies) < value(best, accuracies), (
         "the tree of the start must leave something to find"
     )
@@ -184,10 +182,8 @@ def test_no_random_tree_of_the_task_beats_the_best():
 
 def test_widget_carries_its_state():
     data, _ = TreeExplorer()._repr_mimebundle_()
-    assert (
-        data[MIME]["module"] == "tree_explorer"
-        and json.loads(json.dumps(data[MIME]["state"])) == data[MIME]["state"]
-    )
+    assert data[MIME]["module"] == "tree_explorer"
+    assert json.loads(json.dumps(data[MIME]["state"])) == data[MIME]["state"]
     assert set(data[MIME]["state"]) == {
         "parents",
         "accuracies",
@@ -284,10 +280,8 @@ def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     nodes.nth(2).click()
     assert nodes.nth(2).get_attribute("aria-selected") == "true"
     page.locator(".sdl-ghost").click()
-    assert (
-        page.evaluate("model.get('parents')") == [-1, -1, 0, 0, 0, 1, 1, 1, 2]
-        and nodes.count() == 10
-    )
+    assert page.evaluate("model.get('parents')") == [-1, -1, 0, 0, 0, 1, 1, 1, 2]
+    assert nodes.count() == 10
     says(page, ".sdl-summary", "Added under node 2. Node 8")
     page.get_by_role("button", name="Remove").click()
     assert page.evaluate("model.get('parents')") == [-1, -1, 0, 0, 1, 1, 1], (
@@ -376,10 +370,8 @@ def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
     page.get_by_text("Accuracies and nodes").click()
-    assert (
-        page.locator("details table").last.locator("tbody tr").count() == 16
-        and accessibility_faults(page) == []
-    )
+    assert page.locator("details table").last.locator("tbody tr").count() == 16
+    assert accessibility_faults(page) == []
     boxes = [element.bounding_box() for element in page.get_by_role("treeitem").all()]
     assert all(box["width"] >= 44 and box["height"] >= 24 for box in boxes)
     clash = [
@@ -408,10 +400,8 @@ def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
     says(page, ".sdl-summary", "Node 5, position +6")
     box = page.get_by_role("treeitem").last.bounding_box()
     assert box["width"] >= 40 and box["x"] + box["width"] <= 340
-    assert (
-        page.evaluate("document.documentElement.scrollWidth") <= 340
-        and accessibility_faults(page) == []
-    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= 340
+    assert accessibility_faults(page) == []
     assert page.evaluate(
         "[...document.querySelectorAll('.sdl-node small')].every((text) => text.scrollWidth <="
         " text.clientWidth)"

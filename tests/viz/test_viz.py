@@ -92,9 +92,8 @@ def test_explorer_presets_are_the_published_figures():
 def test_modules_have_no_imports_and_no_foreign_names(module):
     text = source(module)
     assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org)", text, re.M)
-    assert len(re.findall(r"^export\b", text, re.M)) == 1 and re.search(
-        r"^export default \{", text, re.M
-    )
+    assert len(re.findall(r"^export\b", text, re.M)) == 1
+    assert re.search(r"^export default \{", text, re.M)
     assert not re.search(r"[\"' ]sd-", text), "sd- belongs to sphinx-design"
     assert text.count('make("output"') == text.count(
         'make("output", { for: id, "aria-live": "off" })'
@@ -180,10 +179,8 @@ def test_the_source_is_the_kit_and_the_module():
 
 def test_figure_sets_theme_and_text_alternative():
     fig = figure(go.Figure(go.Scatter(x=[1], y=[1])), alt=" one point ")
-    assert (
-        fig.layout.meta["alt"] == "one point"
-        and fig.layout.template.layout.colorway[0] == theme.PALETTE["one"]
-    )
+    assert fig.layout.meta["alt"] == "one point"
+    assert fig.layout.template.layout.colorway[0] == theme.PALETTE["one"]
     for bad in ("", "  ", None):
         with pytest.raises(ValueError, match="alt"):
             figure(go.Figure(), alt=bad)
