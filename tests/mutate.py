@@ -140,7 +140,7 @@ class Source:
 
 
 def replacements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what may stand in place of a node."""
+    """Yield what may replace a node."""
     if isinstance(node, (ast.BinOp, ast.BoolOp, ast.AugAssign)) and type(node.op) in SWAPS:
         other = copy.copy(node)
         other.op = SWAPS[type(node.op)]()
