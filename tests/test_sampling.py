@@ -9,7 +9,15 @@ from hypothesis import given, settings, strategies as st
 
 from specdec_book.viz.chance import RecordingRng
 from specdec_lite.gpu import on_device
-from specdec_lite.sampling import EnumeratingRng, Sampling, SeededRng, invert, nucleus, outcomes
+from specdec_lite.sampling import (
+    EnumeratingRng,
+    PlacedRng,
+    Sampling,
+    SeededRng,
+    invert,
+    nucleus,
+    outcomes,
+)
 
 LOGITS = torch.tensor([1.0, 3.0, 3.0, -2.0, 0.5])
 FINITE = st.lists(st.floats(-30, 30), min_size=1, max_size=8).map(
@@ -206,6 +214,9 @@ def test_seeds_repeat_and_differ():
         [rng.uniform() for _ in range(5)] for rng in (SeededRng(3), SeededRng(3), SeededRng(4))
     )
     assert first == again != other
+    probs = torch.full((50,), 1 / 50)
+    placed = [[PlacedRng(seed, 2).draw(probs) for _ in range(3)] for seed in (3, 4)]
+    assert [len(set(tokens)) for tokens in placed] == [1, 1] and placed[0] != placed[1]
     assert SeededRng().uniform() != SeededRng().uniform()
 
 

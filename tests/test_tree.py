@@ -67,6 +67,9 @@ def test_merge_maps_every_node_to_one_with_its_text(inputs):
     assert len(set(spelled)) == len(spelled) and [len(m) for m in maps] == [len(t) for t in inputs]
     for tree, new in zip(inputs, maps):
         assert [spelled[node] for node in new] == texts(tree)
+    assert merged.along([9]) == ()
+    for node, text in enumerate(spelled):
+        assert merged.along(text) == merged.path(node) == merged.along((*text, 9))
     assert set(spelled) == {text for tree in inputs for text in texts(tree)}
 
 

@@ -251,6 +251,7 @@ NAMES = {
     "lenient_argmax(0.5)": a.lenient_argmax(0.5),
     "typical(0.09, 0.3)": a.typical(),
     "typical(0.2, 0.4)": a.typical(0.2, delta=0.4),
+    "typical(0.0, 0.0)": a.typical(0.0, 0.0),
     "top_k_match(2)": a.top_k_match(2),
     "distance_match(1)": a.distance_match(1),
 }
@@ -582,7 +583,7 @@ def test_ruling_out_drawn_nodes_is_biased_and_chosen_ones_is_legal(monkeypatch):
 
     with pytest.raises(ValueError, match="was drawn"):
         bias(random_law(0), random_law(9), speculative_sampling, 1, drops_unlikely)
-    one = Proposal(TokenTree([1, 2], [-1, -1]), torch.stack([hot[1], P]), candidates=frozenset({1}))
+    one = Proposal(TokenTree([0, 2], [-1, -1]), torch.stack([hot[0], P]), candidates=frozenset({1}))
     assert one.draws == {-1: ((1, 1),)}
     monkeypatch.setattr(Proposal, "_check_candidates", lambda self, draws: None)
     laws = [(random_law(s), random_law(s + 9)) for s in range(3)]
