@@ -234,9 +234,9 @@ def enumerate_texts(
 class SampledRng(EnumeratingRng):
     """Take seeded choices instead of the first possible ones, and remember them."""
 
-    def __init__(self, seed: int = 0):
+    def __init__(self):
         super().__init__()
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(0)
 
     def _choose(self, probs: list[float]) -> int:
         weights = torch.tensor(probs, dtype=torch.float64)

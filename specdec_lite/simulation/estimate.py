@@ -386,7 +386,6 @@ def switch_off(
     context: float = 0.0,
     *,
     tau: float | None = None,
-    engine: Engine = FITTED,
     largest: int = 512,
 ) -> tuple[int | None, int | None]:
     """Return the batches between which drafting begins to lose: (surely pays below, surely loses from).
@@ -397,7 +396,7 @@ def switch_off(
     """
     found: list[int | None] = [None, None]
     for batch in range(1, largest + 1):
-        at = estimate(target, draft, hardware, alpha, gamma, batch, context, tau=tau, engine=engine)
+        at = estimate(target, draft, hardware, alpha, gamma, batch, context, tau=tau)
         for i, end in enumerate((at.low, at.high)):
             if found[i] is None and end < 1:
                 found[i] = batch
@@ -405,22 +404,18 @@ def switch_off(
 
 
 def tabulate(
-    target: Network,
-    draft: Network,
-    hardware: Hardware,
-    context: float = 0.0,
-    engine: Engine = FITTED,
+    target: Network, draft: Network, hardware: Hardware, context: float = 0.0
 ) -> PassTimes:
     """Return the table T(B, k) that `goodput` and `simulate` need, overheads included."""
     check_sizes(target, hardware, 1, context)
 
     def seconds(batch: int, tokens: int) -> float:
-        alone = engine.seconds(target, hardware, batch, tokens, context)
+        alone = FITTED.seconds(target, hardware, batch, tokens, context)
         if tokens == 1:
-            return alone + engine.rest_of_step(batch)
-        return alone + engine.rest_of_round(batch, tokens - 1)
+            return alone + FITTED.rest_of_step(batch)
+        return alone + FITTED.rest_of_round(batch, tokens - 1)
 
-    return estimated(seconds, lambda b: engine.draft_seconds(draft, hardware, b, context))
+    return estimated(seconds, lambda b: FITTED.draft_seconds(draft, hardware, b, context))
 
 
 def bench_times(rates: dict[int, float], draft_rate: float = math.inf) -> PassTimes:

@@ -32,13 +32,12 @@ def mixture(
     vocabulary: int,
     experts: int,
     chosen: int,
-    size: int = 128,
 ) -> Network:
     """Return a mixture of experts; `inner` is the width of one expert."""
-    block = attention(hidden, heads, kv_heads, size) + hidden * experts
+    block = attention(hidden, heads, kv_heads, 128) + hidden * experts
     return Network(
         layers * block + hidden * vocabulary,
-        cache_bytes=2 * layers * kv_heads * size * 2,
+        cache_bytes=2 * layers * kv_heads * 128 * 2,
         experts=experts,
         chosen=chosen,
         expert_parameters=3 * hidden * inner * layers,
@@ -46,12 +45,10 @@ def mixture(
     )
 
 
-def eagle3_head(
-    hidden: int, inner: int, heads: int, kv_heads: int = 8, vocabulary: int = 32_000
-) -> Network:
+def eagle3_head(hidden: int, inner: int, heads: int, kv_heads: int = 8) -> Network:
     """Return an EAGLE-3 head: one layer whose attention reads twice the width, and its own output."""
     block = attention(hidden, heads, kv_heads, 128, 2 * hidden) + 3 * hidden * inner
-    return Network(block + hidden * vocabulary, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
+    return Network(block + hidden * 32_000, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
 
 
 def eagle_head(hidden: int, inner: int, heads: int, kv_heads: int, vocabulary: int) -> Network:

@@ -199,15 +199,14 @@ def held_out_text() -> dict[str, list[str]]:
 TABLE_LINE = re.compile(r"""^\s*(['"(\[{]|\w+\s*=\s*[\w'"(]|\w+\(['"]|[\w.]+\s*:\s)""")
 
 
-def make_prompts(each: int = 14, length: int = 420) -> dict[str, list[dict]]:
-    """Choose prompts from the held-out documents.
+def make_prompts(each: int) -> dict[str, list[dict]]:
+    """Choose prompts of about 420 characters, in whole lines, from the held-out documents.
 
     The prompts are spread evenly over the documents of a domain. In the domain "data" only windows
     that consist mostly of table lines are chosen.
 
     Args:
         each: number of prompts per domain.
-        length: approximate number of characters per prompt; prompts consist of whole lines.
 
     Returns:
         {domain: [{"source": name of the document, "text": prompt}]}.
@@ -217,7 +216,7 @@ def make_prompts(each: int = 14, length: int = 420) -> dict[str, list[dict]]:
         windows = [
             {"source": name, "text": window}
             for name, text in zip(HELD_OUT[domain], texts)
-            for window in _windows(text, length)
+            for window in _windows(text, 420)
             if domain != "data" or _is_table(window)
         ]
         prompts[domain] = [

@@ -18,14 +18,10 @@ from specdec_lite.sampling import Sampling, SeededRng
 
 @torch.no_grad()
 def examples(
-    target: CausalLM,
-    draft: CausalLM,
-    texts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    seed: int = 0,
+    target: CausalLM, draft: CausalLM, texts: Sequence[Sequence[int]], sampling: Sampling
 ) -> tuple[Tensor, Tensor]:
     """Draft one token at every position of every text and return the training examples."""
-    rng = SeededRng(seed)
+    rng = SeededRng(0)
     features, acceptance = [], []
     for text in texts:
         rows = [

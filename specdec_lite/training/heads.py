@@ -70,6 +70,8 @@ ANCHORS = 32
 DECAY = 0.8
 BATCH = 8
 """Texts per step."""
+EVERY = 3
+"""Heads are evaluated at one anchor in this many."""
 TEXTS = {"pair": pair_texts, "smollm2": smollm2_texts}
 """Target → function that returns its texts."""
 
@@ -493,13 +495,13 @@ class Trainer:
             table[name] = {"mean": rows.mean(0).tolist(), "error": error.tolist()}
         return table
 
-    def rates_by_text(self, name: str, temperature: float, every: int = 3) -> Tensor:
+    def rates_by_text(self, name: str, temperature: float) -> Tensor:
         """Return the rates [texts, depths] of the held-out texts of one temperature."""
         chosen = [text for text in self.texts.held_out if text.temperature == temperature]
         target, depths, rates = self.target, self.method.depths, []
         for tokens, counted in batch_by_length(chosen, BATCH, self.method.padding):
             tokens, counted = tokens.to(target.device), counted.to(target.device)
-            anchors = usable_anchors(counted, depths)[::every]
+            anchors = usable_anchors(counted, depths)[::EVERY]
             states = self.features(tokens)
             half = target.dtype == torch.bfloat16
             with torch.autocast(target.device.type, torch.bfloat16, half):
@@ -509,7 +511,7 @@ class Trainer:
             rates.append(means[usable.any(1)[:, 0]])
         return torch.cat(rates).double().cpu()
 
-    def stored(self) -> tuple[nn.Module, dict]:
+    def stored(self) -> tuple[nn.Module, Any]:
         """Return the part of the head that is stored, and the arguments that rebuild it."""
         part = self.head
         if isinstance(part, nn.ModuleDict):

@@ -67,8 +67,8 @@ def negative_log_acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
     return -log_acceptance(log_p, log_q)
 
 
-def hybrid(log_p: Tensor, log_q: Tensor, sharpness: float = SHARPNESS) -> Tensor:
-    """Return λ KL(p‖q) + (1 − λ) TV with λ = exp(−sharpness · α), where TV is total variation.
+def hybrid(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return λ KL(p‖q) + (1 − λ) TV with λ = exp(−3 α), where TV is total variation.
 
     Each row has its own λ, which is a constant for the gradient. KL dominates where the acceptance
     rate α is low, total variation where it is high. Source: Samarin et al. 2026, arXiv 2602.23881.
@@ -76,7 +76,7 @@ def hybrid(log_p: Tensor, log_q: Tensor, sharpness: float = SHARPNESS) -> Tensor
     Shapes: log_p [..., V], log_q [..., V].
     """
     variation = total_variation(log_p, log_q)
-    weight = torch.exp(-sharpness * (1 - variation.detach()))
+    weight = torch.exp(-SHARPNESS * (1 - variation.detach()))
     return weight * forward_kl(log_p, log_q) + (1 - weight) * variation
 
 
@@ -127,9 +127,7 @@ def head_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, in
     return F.cross_entropy(logits.float().flatten(0, 1), rows[:, index + 2 :].flatten())
 
 
-def weighted_loss(
-    model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, decay: float = DECAY
-) -> Tensor:
+def weighted_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor) -> Tensor:
     """Return Σ λᵏ · (cross-entropy of head k), k = 1 … K: later heads are less certain, weigh less.
 
     Head k at the row of token t_j is scored on t_{j+k+1}. Source: Cai et al. 2024, equation 1.
@@ -137,7 +135,7 @@ def weighted_loss(
     Shapes: hidden [B, n, d], rows [B, n + 1].
     """
     losses = [
-        decay ** (index + 1) * head_loss(model, heads, hidden, rows, index)
+        DECAY ** (index + 1) * head_loss(model, heads, hidden, rows, index)
         for index in range(heads.count)
     ]
     return torch.stack(losses).sum()

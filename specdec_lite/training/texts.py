@@ -103,8 +103,8 @@ def pair_texts(
     return Texts(training, held_out)
 
 
-def calibration_prompts(tokenizer, length: int = 96) -> Tensor:
-    """Return prompts [B, length] from the held-out documents, without the evaluation prompts."""
+def calibration_prompts(tokenizer) -> Tensor:
+    """Return prompts [B, 96] from the held-out documents, without the evaluation prompts."""
     evaluated = {item["text"] for items in evaluation_prompts().values() for item in items}
     texts = dict.fromkeys(
         item["text"]
@@ -112,18 +112,18 @@ def calibration_prompts(tokenizer, length: int = 96) -> Tensor:
         for item in items
         if item["text"] not in evaluated
     )
-    rows = [tokenizer.encode(text)[:length] for text in texts]
-    return torch.tensor([row for row in rows if len(row) == length])
+    rows = [tokenizer.encode(text)[:96] for text in texts]
+    return torch.tensor([row for row in rows if len(row) == 96])
 
 
-def held_out_rows(tokenizer, length: int = 256) -> Tensor:
-    """Return the held-out text [B, length] in windows that do not overlap."""
+def held_out_rows(tokenizer) -> Tensor:
+    """Return the held-out text [B, 256] in windows that do not overlap."""
     texts = [
         torch.tensor(tokenizer.encode(text))
         for domain in DOMAINS
         for text in held_out_text()[domain]
     ]
-    return torch.cat([text[: len(text) // length * length].view(-1, length) for text in texts])
+    return torch.cat([text[: len(text) // 256 * 256].view(-1, 256) for text in texts])
 
 
 def own_stream(target: CausalLM, work: Path) -> dict[str, np.ndarray]:

@@ -144,11 +144,11 @@ def unrolled_loss(
     return total
 
 
-def top_log_likelihood(logits: Tensor, p: Tensor, count: int = 10) -> Tensor:
-    """Return Σ p log q over the target's likeliest tokens, averaged over the rows (HASS).
+def top_log_likelihood(logits: Tensor, p: Tensor) -> Tensor:
+    """Return Σ p log q over the target's ten likeliest tokens, averaged over the rows (HASS).
 
     Shapes: logits [N, v], p [N, v].
     """
-    top = p.topk(min(count, p.shape[-1]))
+    top = p.topk(min(10, p.shape[-1]))
     log_q = logits.log_softmax(-1).gather(-1, top.indices)
     return (top.values * log_q).sum(-1).mean()
