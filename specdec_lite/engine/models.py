@@ -206,7 +206,7 @@ class CausalLM:
                 f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 …"
                 f" {depth} (after that block), 'final'"
             )
-        if not self.native and self.num_layers in hidden_layers:
+        if self.num_layers in hidden_layers and not self.native:
             raise ValueError(
                 f'hidden_layers={list(hidden_layers)}: Hugging Face models give "final" in place of'
                 " the state after the last block"

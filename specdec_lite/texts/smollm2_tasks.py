@@ -1,6 +1,6 @@
 """Requests to SmolLM2 for measurements: six kinds with six requests each, and an agent's turns.
 
-All requests were written for this book and stand in smollm2_tasks.json. They differ from the
+All requests were written for this book; smollm2_tasks.json has them. They differ from the
 requests that SmolLM2's heads were trained on.
 """
 
