@@ -140,7 +140,7 @@ BUDGETS = {
     "specdec_lite/simulation": 1172,
     "specdec_lite/texts": 582,
     "specdec_lite/theory": 606,
-    "specdec_lite/training": 2756,
+    "specdec_lite/training": 2763,
     "tests": 10591,
     "tests/acceptance": 832,
     "tests/benchmarks": 1581,

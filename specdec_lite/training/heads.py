@@ -328,7 +328,12 @@ def pass_row(steps: int) -> Method:
 
 
 def feature_row(
-    kind: type[FeatureHead], recipe: str, epochs: float, words: int, texts: int | None, **sizes: int
+    kind: type[FeatureHead],
+    recipe: str,
+    epochs: float,
+    words: int,
+    texts: int | None = None,
+    **sizes: int,
 ) -> Method:
     """Return the row of a block on the target's features."""
     build, loss = partial(feature_head, kind, words, sizes), partial(unrolled, RECIPES[recipe])
@@ -364,22 +369,24 @@ HEADS: dict[str, dict[str, Method]] = {
         ),
         "early_exit": exits_row((2, 3, 4, 6), 400),
         "pass_rows": pass_row(300),
-        "eagle1": feature_row(Eagle1Head, "1", 1.5, 2048, 2048),
-        "hass": feature_row(Eagle1Head, "hass", 1.5, 2048, 2048),
-        "eagle3": feature_row(Eagle3Head, "3", 0.7, 512, 2048),
-        "mtp": feature_row(MtpHead, "mtp", 1.0, 2048, 2048),
+        "eagle1": feature_row(Eagle1Head, "1", epochs=1.5, words=2048, texts=2048),
+        "hass": feature_row(Eagle1Head, "hass", epochs=1.5, words=2048, texts=2048),
+        "eagle3": feature_row(Eagle3Head, "3", epochs=0.7, words=512, texts=2048),
+        "mtp": feature_row(MtpHead, "mtp", epochs=1.0, words=2048, texts=2048),
         "mlp_speculator": anchor_row(mlp_speculator, 5e-3),
         "pard": anchor_row(pard_draft, 5e-4),
-        "block_diffusion": anchor_row(block_head, 2e-3, 7),
+        "block_diffusion": anchor_row(block_head, 2e-3, depths=7),
         "markov": anchor_row(corrected_medusa_heads, 1e-2),
         "hydra": anchor_row(hydra_heads, 1e-3),
     },
     "smollm2": {
         "early_exit": exits_row((10, 15, 20), 200),
         "pass_rows": pass_row(80),
-        "eagle1": feature_row(Eagle1Head, "1", 1.5, 12_000, None),
-        "eagle3": feature_row(Eagle3Head, "3", 1.5, 4096, 5056, intermediate_size=768),
-        "mtp": feature_row(MtpHead, "mtp", 1.5, 12_000, None),
+        "eagle1": feature_row(Eagle1Head, "1", epochs=1.5, words=12_000),
+        "eagle3": feature_row(
+            Eagle3Head, "3", epochs=1.5, words=4096, texts=5056, intermediate_size=768
+        ),
+        "mtp": feature_row(MtpHead, "mtp", epochs=1.5, words=12_000),
         "medusa": anchor_row(reduced_medusa_heads, 2e-3, **SMOLLM2),
         "block_diffusion": anchor_row(served_block_head, 1e-3, **SMOLLM2),
         "markov": anchor_row(corrected_medusa_heads, 3e-3, **SMOLLM2),
