@@ -8,6 +8,7 @@ from IPython.display import Markdown
 from specdec_book.recordings import Recording, cards, measured, spread
 from specdec_book.viz.gpu_figures import MODES, lanes_figure
 from specdec_book.viz.tables import table
+from specdec_lite.loading import hub, memory
 from specdec_lite.measure import profiler
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
@@ -282,6 +283,47 @@ def low_bits(steps: dict) -> Table | None:
     ]
     header = ("rows", *(f"{name}, µs" for name in found))
     return "One product, {} × {}".format(*products["matrix"]), header, lines
+
+
+# Pairs for a card -----------------------------------------------------------------------------------
+
+DATASHEETS = {
+    8: ("RTX 4060", 272e9),
+    16: ("T4", 320e9),
+    24: ("RTX 4090", 1008e9),
+    80: ("H100", 3350e9),
+}
+"""{GB: (card, bytes per second of its data sheet)}."""
+PER_LAYER = 25e-6
+"""Seconds of a layer at best: about ten operations of 2.5 µs."""
+
+
+def pairs_table() -> Markdown:
+    """Return the table of pairs by card, with c at best; the reader's measured cards come first."""
+    cards_of: list[tuple] = []
+    for gpu in measured.own_gpus():
+        speeds, card = cards.speeds(gpu.data), gpu.data["steps"].get("card", {})
+        if speeds is not None and "memory_bytes" in card:
+            size = card["memory_bytes"]
+            fitting = [pair for pair in hub.hub_pairs() if pair.bytes() < size]
+            name = f"{size / 1e9:.0f} GB, {measured.title(gpu)}"
+            layer = cards.OPERATIONS * speeds["least"]
+            cards_of.append((name, speeds["bandwidth"], layer, fitting))
+    for size, (card, bandwidth) in DATASHEETS.items():
+        fitting = [pair for pair in hub.hub_pairs() if pair.card == size]
+        cards_of.append((f"{size} GB, {card}", bandwidth, PER_LAYER, fitting))
+    lines = []
+    for name, bandwidth, layer, pairs in cards_of:
+        for pair in pairs:
+            large, small = (
+                max(2 * size.parameters / bandwidth, layer * layers)
+                for size, layers in zip(pair.sizes, pair.layers)
+            )
+            layers = ", ".join(map(str, pair.layers))
+            cells = (name, pair.target, pair.draft, layers, f"{small / large:.2f}")
+            lines.append((*cells, memory.gigabytes(pair.bytes()), pair.licenses[0]))
+    header = ("card", "target", "draft", "layers", "c at best", "memory, 4,096 tokens", "license")
+    return table(header, lines, "A card without bfloat16, such as the T4, computes in float16")
 
 
 # What to doubt ------------------------------------------------------------------------------------
