@@ -1,5 +1,6 @@
-"""Checks for the exercises of chapter 16: a pass that waits for its launches, a pair that must fit,
-the best γ at measured costs."""
+"""Checks for the exercises of chapters 16 and 16c: the speed over the fastest plain decoding, a pair
+that must fit, the best γ at measured costs; a pass that waits for its launches, c in both ways, and
+the accepted drafts of a round without a read."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,6 +28,22 @@ COSTS = [
     (0.5, 0.5, 0.0, 0.0),
 ]
 MAX_GAMMA = 16
+RATES = [  # tokens per second: plain one by one, plain in graphs, drafted one by one, in graphs
+    (250.0, 950.0, 340.0, 1700.0),
+    (100.0, 90.0, 150.0, 80.0),
+    (40.0, 160.0, 60.0, 120.0),
+]
+BOTH = [  # seconds of reading of the target's and the draft's operations, a launch, the shortest
+    ([9.0, 9.0, 9.0], [0.5, 0.5], 5.0, 2.0),
+    ([30.0, 30.0], [1.0, 1.0, 1.0, 1.0], 10.0, 2.0),
+    ([8.0] * 4, [4.0] * 4, 1.0, 2.0),
+]
+ROUNDS = [  # uniforms, p and q of the drafted tokens
+    ([0.2, 0.9, 0.1], [0.5, 0.2, 0.8], [0.5, 0.4, 0.4]),
+    ([0.3, 0.4], [0.4, 0.6], [0.8, 0.6]),
+    ([0.9, 0.1], [0.1, 0.6], [0.8, 0.6]),
+    ([0.5], [0.3], [0.6]),
+]
 
 
 def pass_seconds(reading: Sequence[float], launch: float, least: float) -> float:
@@ -156,5 +173,97 @@ def check_best_gamma(fn: Callable[[float, float, float, float], int]) -> Outcome
                 "the overhead o is missing from the round.",
             ),
             Mistake(without_zero, "where no draft length beats plain decoding, the answer is 0."),
+        ],
+    )
+
+
+def over_fastest(plain: float, plain_graphs: float, drafted: float, drafted_graphs: float) -> float:
+    """Return the fastest drafted rate ÷ the fastest plain rate."""
+    return max(drafted, drafted_graphs) / max(plain, plain_graphs)
+
+
+def check_over_fastest(fn: Callable[[float, float, float, float], float]) -> Outcome:
+    """Check fn(plain, plain_graphs, drafted, drafted_graphs) → speedup."""
+    return check(
+        fn,
+        over_fastest,
+        RATES,
+        [
+            Mistake(
+                lambda p, g, d, b: max(d, b) / p,
+                "that is over plain decoding one by one: graphs alone have made it faster.",
+            ),
+            Mistake(
+                lambda p, g, d, b: max(d / p, b / g),
+                "compare rates, not ratios: the reader can choose the fastest plain decoding.",
+            ),
+            Mistake(
+                lambda p, g, d, b: b / g,
+                "graphs are not always faster: take the faster of the two, on both sides.",
+            ),
+        ],
+    )
+
+
+def both_costs(
+    target: Sequence[float], draft: Sequence[float], launch: float, least: float
+) -> tuple[float, float]:
+    """Return c with operations launched one by one, and c in graphs."""
+    one, graphs = (
+        pass_seconds(draft, each, least) / pass_seconds(target, each, least)
+        for each in (launch, 0.0)
+    )
+    return one, graphs
+
+
+def check_both_costs(fn: Callable[..., tuple[float, float]]) -> Outcome:
+    """Check fn(target, draft, launch, least) → (c one by one, c in graphs)."""
+    return check(
+        fn,
+        both_costs,
+        BOTH,
+        [
+            Mistake(
+                lambda t, d, launch, least: (sum(d) / sum(t),) * 2,
+                "that is the ratio of the bytes: no operation is shorter than `least`.",
+            ),
+            Mistake(
+                lambda t, d, launch, least: both_costs(t, d, launch, least)[::-1],
+                "the order is: one by one, then in graphs.",
+            ),
+            Mistake(
+                lambda t, d, launch, least: (len(d) / len(t), both_costs(t, d, launch, least)[1]),
+                "one by one the pass waits for launches only if they take longer than the work.",
+            ),
+        ],
+    )
+
+
+def accepted_drafts(uniforms: Sequence[float], p: Sequence[float], q: Sequence[float]) -> int:
+    """Return the number of drafts before the first failed test."""
+    passed = [u < a / b for u, a, b in zip(uniforms, p, q)]
+    return (passed + [False]).index(False)
+
+
+def check_accepted(fn: Callable[..., int]) -> Outcome:
+    """Check fn(uniforms, p, q) → accepted drafts."""
+    tests = lambda u, p, q: [x < a / b for x, a, b in zip(u, p, q)]
+    return check(
+        fn,
+        accepted_drafts,
+        ROUNDS,
+        [
+            Mistake(
+                lambda u, p, q: sum(tests(u, p, q)),
+                "that counts all passed tests; a draft after the first failure is lost.",
+            ),
+            Mistake(
+                lambda u, p, q: int(all(tests(u, p, q))) * len(p),
+                "the drafts before the first failure stay.",
+            ),
+            Mistake(
+                lambda u, p, q: ([x <= a / b for x, a, b in zip(u, p, q)] + [False]).index(False),
+                "the test is u < p ÷ q: at equality the draft is rejected.",
+            ),
         ],
     )
