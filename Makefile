@@ -35,7 +35,7 @@ book page serve zip check test test-long test-pages test-processors mutate: expo
 # The one file whose name begins with NAME.
 PAGE = $(basename $(firstword $(wildcard notebooks/$(NAME)*.ipynb book/$(NAME)*.md)))
 
-.PHONY: help format lint check book page test test-long test-pages test-processors test-all mutate linkcheck lab serve gallery zip bench bench-gpu engines clean
+.PHONY: help format lint check book page test test-long test-pages test-processors test-all mutate linkcheck lab serve gallery zip class deck bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make page NAME=05  build one page alone from its source, in ten seconds; links to other pages lead nowhere"
@@ -53,6 +53,8 @@ help:
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make gallery  show each interactive alone on http://localhost:8001, drawn again when its files are saved"
 	@echo "make zip    write the offline copy with SmolLM2 for the live page (_build/specdec-lite-book-smollm2.zip, about 110 MB)"
+	@echo "make class  write a folder for a class without internet: site, notebooks, wheel, SmolLM2 (_build/class)"
+	@echo "make deck   write a deck of the pages' marked figures and predictions as one HTML file (_build/deck.html; needs Chromium)"
 	@echo "make bench  measure decoding, and write results/speed/; python -m benchmarks list shows all measurements"
 	@echo "make bench-gpu  measure a GPU in nine minutes: passes of real shapes, drafts, experts, rounds; python -m specdec_lite gpu takes five"
 	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
@@ -161,6 +163,18 @@ gallery:
 
 zip: book
 	PYTHONPATH=site $(BIN)/python -m specdec_site.archive $(BOOK)
+
+# Everything that a class without internet needs; book/teach.md lists the same steps for Windows.
+CLASS := _build/class
+class: zip
+	rm -rf $(CLASS) && mkdir -p $(CLASS)/cache
+	cp -r notebooks requirements.txt $(CLASS)
+	$(BIN)/python -m zipfile -e _build/specdec-lite-book-smollm2.zip $(CLASS)/site
+	cp -r "$$($(BIN)/python -c 'from specdec_lite.loading.smollm2 import smollm2_folder; print(smollm2_folder())')" $(CLASS)/cache/smollm2
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(CLASS) .
+
+deck: book
+	PYTHONPATH=.:site $(BIN)/python site/deck.py $(BOOK) _build/deck.html
 
 bench: $(SETUP)
 	$(NICE) $(BIN)/python -m benchmarks run speed

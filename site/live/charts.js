@@ -31,7 +31,7 @@ export function chart(title, caption) {
 }
 
 /** Draws the axes, x over the values `xs` and y from 0 to `largest`; returns the two scales and the width. */
-function axes(svg, xs, largest, xName, yName) {
+export function axes(svg, xs, largest, xName, yName) {
   const width = Math.max(240, svg.clientWidth || 420),
     height = 250,
     left = 40,

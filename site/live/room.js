@@ -1,78 +1,31 @@
 // The table of the room: many shared results as one plot of the speedup over the cost of a longer pass. Nothing is sent.
 
-import { make } from "./charts.js";
+import { axes, make } from "./charts.js";
 import { sharedRuns } from "./share.js";
 
-const EXAMPLE = [
-  "#ask-run=1.62~1.50~1.71~21.3~34.5~1.38~an example, 8 threads",
-  "#ask-run=1.18~1.05~1.22~9.8~11.6~2.10~an example, 2 threads",
-  "#ask-run=0.94~0.90~1.01~6.1~5.7~3.40~an example, 4 threads",
-]
-  .join("\n")
-  .replaceAll(" ", "%20");
-const [HEIGHT, LEFT, BOTTOM, TOP] = [280, 40, 235, 16];
 let rooms = 0;
-
-const middle = (values) => [...values].sort((a, b) => a - b)[(values.length - 1) >> 1];
 
 /** Returns what the plot shows, in one sentence. */
 export function verdict({ runs, unreadable }) {
-  if (!runs.length)
-    return unreadable ? "No line here is a result of the live page." : "Paste results, one per line.";
-  const speedups = runs.map(({ speedup }) => speedup);
-  const slower = speedups.filter((speedup) => speedup < 1).length;
-  return (
-    `${runs.length} ${runs.length === 1 ? "machine" : "machines"}: the median speedup is ${middle(speedups).toFixed(2)}×, ` +
-    `from ${Math.min(...speedups).toFixed(2)}× to ${Math.max(...speedups).toFixed(2)}×; ${slower} lost.` +
-    (unreadable ? ` ${unreadable} could not be read.` : "")
-  );
+  if (!runs.length) return unreadable ? "No result could be read." : "Paste results, one per line.";
+  const speedups = runs.map(({ speedup }) => speedup).sort((a, b) => a - b);
+  const [low, middle, high] = [0, (runs.length - 1) >> 1, runs.length - 1].map((i) => speedups[i].toFixed(2));
+  const lost = speedups.filter((speedup) => speedup < 1).length;
+  const skipped = unreadable ? ` ${unreadable} could not be read.` : "";
+  return `Machines: ${runs.length}. The median speedup is ${middle}×, from ${low}× to ${high}×; ${lost} lost.${skipped}`;
 }
 
 function drawRuns(svg, runs) {
-  const width = Math.max(240, svg.clientWidth || 420);
-  const most = (values, least) => Math.max(least, ...values) * 1.06;
-  const [right, top] = [
-    most(
-      runs.map(({ four }) => four),
-      2,
-    ),
-    most(
-      runs.map(({ range }) => range[1]),
-      1.5,
-    ),
-  ];
-  const x = (value) => LEFT + 8 + ((value - 0.5) / (right - 0.5)) * (width - LEFT - 24);
-  const y = (value) => BOTTOM - (value / top) * (BOTTOM - TOP);
-  const words = (at, text, more) => make("text", { class: "sdl-faint", ...at, ...more }, text);
-  svg.replaceChildren();
-  svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-  for (let value = 0; value <= top; value += top > 3 ? 1 : 0.5)
-    svg.append(
-      make("line", { class: "sdl-grid", x1: LEFT, x2: width, y1: y(value), y2: y(value) }),
-      words({ x: LEFT - 6, y: y(value) + 4 }, `${value}×`, { "text-anchor": "end" }),
-    );
-  for (let value = 1; value <= right; value += right > 8 ? 2 : 1)
-    svg.append(words({ x: x(value), y: BOTTOM + 17 }, String(value), { "text-anchor": "middle" }));
-  svg.append(
-    make("line", {
-      x1: LEFT,
-      x2: width,
-      y1: y(1),
-      y2: y(1),
-      style: "stroke: var(--sdl-muted); stroke-width: 2",
-    }),
-    words({ x: width, y: HEIGHT - 6 }, "T(4)/T(1)", { "text-anchor": "end" }),
-    words({ x: 0, y: 11 }, "speedup"),
-  );
+  const widest = Math.ceil(Math.max(2, ...runs.map(({ four }) => four)));
+  const xs = widest > 12 ? [0, widest / 2, widest] : Array.from({ length: widest + 1 }, (_, i) => i);
+  const tallest = 1.06 * Math.max(1.5, ...runs.map(({ range }) => range[1]));
+  const { x, y, width } = axes(svg, xs, tallest, "T(4)/T(1)", "speedup");
+  const line = (x1, x2, y1, y2, style) =>
+    make("line", { x1, x2, y1, y2, style: `stroke: var(${style}); stroke-width: 2` });
+  svg.append(line(x(0), width, y(1), y(1), "--sdl-muted"));
   for (const { four, speedup, range } of runs)
     svg.append(
-      make("line", {
-        x1: x(four),
-        x2: x(four),
-        y1: y(range[0]),
-        y2: y(range[1]),
-        style: "stroke: var(--sdl-target); stroke-width: 2",
-      }),
+      line(x(four), x(four), y(range[0]), y(range[1]), "--sdl-target"),
       make("circle", { cx: x(four), cy: y(speedup), r: 5, style: "fill: var(--sdl-target)" }),
     );
 }
@@ -87,12 +40,12 @@ const valuesOf = ({ device, perSecond: [plain, fast], speedup, range, four }) =>
   four.toFixed(2),
 ];
 
-function render({ el }) {
+function render({ model, el }) {
   const id = `sdl-room-${++rooms}`;
   const box = make("textarea", { id, rows: 4, spellcheck: "false", placeholder: "…#ask-run=…" });
   const said = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const title = "Speedup of each machine, over the cost of a pass over 4 tokens";
-  const svg = make("svg", { height: HEIGHT, role: "img", "aria-label": title });
+  const svg = make("svg", { height: 250, role: "img", "aria-label": title });
   const body = make("tbody");
   const table = make("table", {}, make("thead", {}, row("th", heads)), body);
   const example = make("button", { type: "button", class: "sdl-button" }, "Show an invented example");
@@ -126,7 +79,7 @@ function render({ el }) {
   };
   box.addEventListener("input", draw);
   example.addEventListener("click", () => {
-    box.value = EXAMPLE;
+    box.value = model.get("example");
     draw();
   });
   el.replaceChildren(root);

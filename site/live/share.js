@@ -25,12 +25,6 @@ export function shareFragment({ speedup, speedups, perSecond, costs }, device) {
 /** Returns the runs in a text that has any words between the addresses; a repeated address counts once. */
 export function sharedRuns(text) {
   const fragments = new Set(text.match(/#ask-run=[^\s"<>()]+/g) ?? []);
-  const runs = [...fragments].map((fragment) => {
-    try {
-      return sharedRun(fragment);
-    } catch {
-      return null; // a cut percent sign
-    }
-  });
+  const runs = [...fragments].map(sharedRun);
   return { runs: runs.filter(Boolean), unreadable: runs.filter((run) => !run).length };
 }

@@ -147,12 +147,10 @@ def test_the_repository_has_one_address():
             assert not re.search(others, moved(text, ADDRESS, "https://github.com/class/fork")), (
                 path
             )
-    line = f"[Colab](https://colab.research.google.com/github/{owner}/{name}/blob/main/x.ipynb)"
-    book = f"https://{owner}.github.io/{name}/"
-    forked = moved(f"{line} git+{ADDRESS} {book}", ADDRESS, "https://github.com/class/fork")
-    assert "/github/class/fork/blob/main" in forked
-    assert "git+https://github.com/class/fork" in forked
-    assert forked.endswith("https://class.github.io/fork/")
+    book = moved(
+        f"git+{ADDRESS} https://{owner}.github.io/{name}/", ADDRESS, "https://github.com/a/b"
+    )
+    assert book == "git+https://github.com/a/b https://a.github.io/b/"
 
 
 def test_versions_agree():

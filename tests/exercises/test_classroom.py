@@ -1,0 +1,150 @@
+"""Student notebooks without solutions, and marks: right answers, natural mistakes, bad submissions."""
+
+import json
+import re
+
+import nbformat
+import pytest
+from solutions import ASKED, SOLUTION, exercises, filled
+
+from specdec_book import classroom
+from specdec_book.exercises.check import UNWRITTEN
+from specdec_book.exercises.speed import check_expected_tokens
+from specdec_lite.theory import expected_tokens
+
+(CHAPTER,) = classroom.published("05")
+STUBS = [source for source in classroom.sources(CHAPTER) if ASKED.search(source)]
+
+
+def solved() -> list[str]:
+    """Return the chapter's code with the published solutions."""
+    solutions = SOLUTION.findall("\n".join(classroom.sources(CHAPTER, "markdown")))
+    parts = [(stub, ASKED.search(stub), text) for stub, text in zip(STUBS, solutions)]
+    right = {stub: filled(stub[: end.start()], text) + end[0] for stub, end, text in parts}
+    return [right.get(source, source) for source in classroom.sources(CHAPTER)]
+
+
+def submit(path, *code):
+    """Write a submission with these code cells."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cells = [nbformat.v4.new_code_cell(source) for source in code]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+
+
+def marks(folder):
+    """Return student → [(passed, message) of each exercise]."""
+    table: dict = {}
+    for student, _, *result in classroom.grade(folder, 7):
+        table.setdefault(student, []).append(result)
+    return table
+
+
+def test_a_student_notebook_has_every_exercise_and_no_solution():
+    assert len(classroom.published()) == 29
+    for path in classroom.published():
+        cells = json.loads(classroom.student_copy(path))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        given = "\n".join(classroom.sources(path, "markdown"))
+        for _, check, name in classroom.exercises_of(path):
+            assert f"exercises.{check}({name})" in text
+        assert not any(solution.strip() in text for solution in SOLUTION.findall(given))
+        assert text.count("<details") == text.count("</details>")
+
+
+@pytest.mark.parametrize("seed", [1, 2027])
+def test_published_solutions_pass_the_drawn_cases(seed: int):
+    for exercise in exercises():
+        with classroom.drawn_cases(exercise.check.__name__, seed):
+            assert exercise.check(exercise.solution), exercise
+
+
+def test_a_table_of_the_published_answers_fails_the_drawn_cases():
+    """A seed repeats its cases, another seed has others, and they end with the block."""
+    calls: list = []
+    right = lambda alpha, gamma: calls.append((alpha, gamma)) or expected_tokens(alpha, gamma)
+    assert check_expected_tokens(right)
+    answers, drawn = {case: expected_tokens(*case) for case in calls}, []
+    for seed in (1, 1, 2):
+        calls.clear()
+        with classroom.drawn_cases("check_expected_tokens", seed):
+            assert check_expected_tokens(right)
+            assert not check_expected_tokens(lambda *case: answers.get(case, 0.0))
+        drawn.append([*calls])
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert check_expected_tokens(lambda *case: answers[case])
+
+
+@pytest.mark.slow
+def test_right_answers_mistakes_and_bad_input_are_told_apart(tmp_path):
+    name, right = CHAPTER.name, solved()
+    submit(tmp_path / "right" / name, "print('{\"value\": 0}')\n%matplotlib", *right)
+    change = lambda text: text.replace("u >= r", "u > r").replace("my_cache_lengths", "lengths")
+    wrong = [change(source) for source in right if "my_round" not in source]
+    submit(tmp_path / "wrong" / name, *wrong)  # the third cell was deleted
+    submit(tmp_path / "untouched" / name, *STUBS)
+    bodies = ("while True: pass", "return 1 / 0", "import os; os._exit(0)")
+    bad = [re.match(r"def .*:\n", stub)[0] + f"    {body}" for stub, body in zip(STUBS, bodies)]
+    submit(tmp_path / "bad" / name, *bad)
+    submit(tmp_path / "other.ipynb", "print(1)")
+    (tmp_path / "broken.ipynb").write_text("{", "utf-8")
+    table = marks(tmp_path)
+    assert [passed for passed, _ in table["right"]] == 3 * [True], table["right"]
+    accepted, lengths, deleted = table["wrong"]
+    assert not accepted[0] and "at u = p/q the draft is rejected too" in accepted[1]
+    assert lengths[0] and "is called lengths" in lengths[1] and "missing" in deleted[1]
+    assert all(UNWRITTEN in message for _, message in table["untouched"])
+    endless, raises, leaves = table["bad"]
+    assert "stopped after" in endless[1] and "ZeroDivisionError" in raises[1]
+    assert "ended its process" in leaves[1]
+    assert "no exercise of this book" in str(table["other"])
+    assert "is no notebook" in str(table["broken"])
+
+
+@pytest.mark.slow
+def test_a_submission_reads_neither_checks_nor_notebooks():
+    """It starts no program and opens no connection either."""
+    bodies = (
+        "from specdec_book.exercises import decoding",
+        f"open({str(classroom.HERE / 'exercises' / 'decoding.py')!r})",
+        f"open({str(CHAPTER)!r})",
+        "import subprocess; subprocess.run(['true'])",
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+    )
+    code = [f"def f{number}():\n    {body}" for number, body in enumerate(bodies)]
+    submission = classroom.Submission([*code, "def right():\n    return [1, 2.5]"])
+    for number in range(len(bodies)):
+        with pytest.raises(classroom.Refused, match="not part of a submission|is not allowed in"):
+            submission.call(f"f{number}", [])
+    assert submission.call("right", []) == [1, 2.5]
+    submission.stop()
+
+
+@pytest.mark.slow
+def test_open_rules_and_the_two_assignments(tmp_path):
+    """A rule takes its chance from the grader; the loop as handed out fails, and a right one passes."""
+    residual = "missing = (p - q).clamp(min=0)\n    return rng.draw(missing / missing.sum())"
+    rule = f"    if rng.flip(float(p[x] / q[x])):\n        return x\n    {residual}"
+    submit(tmp_path / "ann" / "06_why_lossless.ipynb", f"def my_rule(p, q, x, rng):\n{rule}")
+    setup, loop, *_ = classroom.sources(*classroom.published("loop"))
+    loop = loop.replace("broken_round", "my_round")
+    submit(tmp_path / "ann" / "loop.ipynb", setup, loop)
+    submit(tmp_path / "bob" / "loop.ipynb", setup, loop.replace("- row)", "- rows[i])"))
+    drafter = "from specdec_lite.drafters import PromptLookupDrafter as D\n"
+    drafter += "def make_drafter(target):\n    return D(2)"
+    submit(tmp_path / "bob" / "drafter.ipynb", drafter)
+    table = marks(tmp_path)
+    (rule, told), (loop, differs) = (each for each in table["ann"] if "missing" not in each[1])
+    assert rule and "Exact on all" in told and not loop and "under your loop" in differs, table
+    assert [passed for passed, _ in table["bob"]] == [True, True] and "τ = " in table["bob"][0][1]
+
+
+def test_the_commands_write_files_and_name_what_they_cannot_read(tmp_path, capsys):
+    classroom.main(["student", "05", "loop", "--to", str(tmp_path / "out")])
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {CHAPTER.name, "loop.ipynb"}
+    submit(tmp_path / "one" / "=cmd.ipynb", "print(1)")
+    classroom.main(["grade", str(tmp_path / "one"), "--seed", "1"])
+    assert "\n'=cmd," in capsys.readouterr().out  # a spreadsheet would run it
+    for bad in (["student", "99", "--to", "x"], ["grade", str(tmp_path / "gone"), "--seed", "1"]):
+        with pytest.raises(SystemExit):
+            classroom.main(bad)
+        assert "error: " in capsys.readouterr().err
