@@ -56,8 +56,6 @@ def samples(
     budget: float | None = None,
 ) -> dict[Name, list[float]]:
     """Time every job repeatedly; the jobs alternate, so that a slower machine slows all of them."""
-    if repeats < 1 or warmup < 0:
-        raise ValueError(f"repeats={repeats}, warmup={warmup}: must be at least 1 and at least 0")
     seconds: dict[Name, list[float]] = {name: [] for name in jobs}
     start = perf_counter()
     for turn in range(warmup + repeats):

@@ -37,12 +37,6 @@ def test_samples_alternate_and_discard_the_warm_up():
     assert all(s >= 0 for seconds in samples.values() for s in seconds)
 
 
-@pytest.mark.parametrize("bad", [{"repeats": 0}, {"warmup": -1}])
-def test_samples_reject_impossible_counts(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        timing.samples({"a": lambda: None}, CPU, **bad)
-
-
 def test_spreads_are_medians_and_quartiles_of_the_samples(monkeypatch):
     readings = iter([9.0, 9.0, 9.0, 5.0, 1.0, 3.0, 2.0, 4.0])
     monkeypatch.setattr(clocks, "clocked", lambda job, device: next(readings))
@@ -92,8 +86,6 @@ def test_pass_times_reject_impossible_passes(model, bad):
 def test_read_bandwidth_is_positive_for_each_size():
     bandwidths = timing.read_bandwidth([1 << 12, 1 << 16], repeats=2)
     assert list(bandwidths) == [1 << 12, 1 << 16] and all(rate > 0 for rate in bandwidths.values())
-    with pytest.raises(ValueError, match="3"):
-        timing.read_bandwidth([3])
 
 
 def test_cache_size_is_bytes_or_unknown():
