@@ -79,18 +79,15 @@ def save(
     config: dict,
     dtype: torch.dtype = torch.bfloat16,
     bits: int = 16,
-    fine: Sequence[str] = (),
 ) -> Path:
-    """Write a trained module to folder/weights.safetensors; matrices of `fine` get another bit."""
+    """Write a trained module to folder/weights.safetensors."""
     if bits not in (*BITS, 16):
         raise ValueError(f"bits={bits!r}: must be 4 … 8 or 16")
     duplicates = tied_weights(module)
     own = {name: w.detach() for name, w in module.state_dict().items() if name not in duplicates}
     in_blocks = [name for name, weight in own.items() if bits in BITS and has_blocks(weight)]
     tensors = {
-        name: pack(weight, min(8, bits + (name in fine)))
-        if name in in_blocks
-        else cast(weight, dtype).cpu()
+        name: pack(weight, bits) if name in in_blocks else cast(weight, dtype).cpu()
         for name, weight in own.items()
     }
     metadata = {"config": json.dumps(config), "target": fingerprint(target)}

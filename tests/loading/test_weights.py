@@ -157,15 +157,6 @@ def test_deflated_files_return_every_bit_and_plain_files_still_load(bits, tmp_pa
         assert weight.equal(second.state_dict()[name])
 
 
-def test_fine_matrices_get_one_bit_more(tmp_path):
-    target, module = native(dtype=torch.float32), nn.ModuleList([nn.Linear(64, 8) for _ in "ab"])
-    for bits, more in ((5, 6), (8, 8)):
-        path = save(tmp_path, module, target, {}, bits=bits, fine=["1.weight"])
-        _, stored = read_stored(path, "")
-        assert stored["0.weight"].equal(pack(module.state_dict()["0.weight"], bits))
-        assert stored["1.weight"].equal(pack(module.state_dict()["1.weight"], more))
-
-
 def test_shipped_files_are_deflated():
     files = sorted(SHIPPED.rglob(FILE))
     assert files
