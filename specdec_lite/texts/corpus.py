@@ -12,62 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 HELD_OUT = {
-    "code": (
-        "statistics",
-        "textwrap",
-        "heapq",
-        "shlex",
-        "fractions",
-        "calendar",
-        "graphlib",
-        "wave",
+    "code": tuple("statistics textwrap heapq shlex fractions calendar graphlib wave".split()),
+    "data": tuple(
+        "mimetypes opcode stat http/__init__ curses/ascii curses/has_key email/charset keyword".split()
     ),
-    "data": (
-        "mimetypes",
-        "opcode",
-        "stat",
-        "http/__init__",
-        "curses/ascii",
-        "curses/has_key",
-        "email/charset",
-        "keyword",
-    ),
-    "prose": (
-        "calls",
-        "import",
-        "strings",
-        "objects",
-        "binary",
-        "raise",
-        "subscriptions",
-        "dict",
-        "slicings",
-    ),
+    "prose": tuple("calls import strings objects binary raise subscriptions dict slicings".split()),
 }
 DOMAINS = tuple(HELD_OUT)
 SKIPPED = {"site-packages", "pydoc_data", "encodings", "turtledemo", "__pycache__", "dist-packages"}
 MODULES = {name for domain in ("code", "data") for name in HELD_OUT[domain]}
-PACKAGES = (
-    "IPython",
-    "PIL",
-    "docutils",
-    "huggingface_hub",
-    "jinja2",
-    "jupyter_server",
-    "mpmath",
-    "narwhals",
-    "networkx",
-    "numpy",
-    "prompt_toolkit",
-    "pydantic",
-    "pygments",
-    "rich",
-    "scipy",
-    "sphinx",
-    "sqlalchemy",
-    "sympy",
-    "torch",
-    "tornado",
+PACKAGES = tuple(
+    """IPython PIL docutils huggingface_hub jinja2 jupyter_server mpmath narwhals networkx
+    numpy prompt_toolkit pydantic pygments rich scipy sphinx sqlalchemy sympy torch
+    tornado""".split()
 )
 TESTS = {"test", "tests", "idle_test"}
 FOREIGN = {"tests", "test", "testing", "_vendor", "_vendored_packages"}
