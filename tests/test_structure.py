@@ -138,7 +138,7 @@ BUDGETS = {
     "specdec_lite/loading": 2224,
     "specdec_lite/measure": 1000,
     "specdec_lite/simulation": 1172,
-    "specdec_lite/texts": 582,
+    "specdec_lite/texts": 539,
     "specdec_lite/theory": 606,
     "specdec_lite/training": 2763,
     "tests": 10591,
@@ -157,7 +157,7 @@ BUDGETS = {
     "tests/simulation": 559,
     "tests/site": 4286,
     "tests/texts": 86,
-    "tests/training": 1572,
+    "tests/training": 1591,
     "tests/viz": 5162,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

@@ -29,6 +29,7 @@ from specdec_lite.loading.weights import FILE, load, read_stored
 from specdec_lite.measure import stamps
 from specdec_lite.training import anchors, evaluation, heads, loop, texts
 from specdec_lite.training.__main__ import main
+from specdec_lite.training.losses import final_states
 
 TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
 TEXT = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
@@ -280,6 +281,24 @@ def test_training_lowers_the_loss(name, kind, tiny, tmp_path):
     trainer.train(tmp_path / "run.pt", 30, 1e-2)
     assert loss() < 0.97 * before
     assert not any(weight.requires_grad for weight in trainer.head.parameters())
+
+
+def test_windows_are_scored_on_the_states_of_their_own_tokens(tiny, tmp_path):
+    trainer = heads.Trainer("pair", heads.HEADS["pair"]["medusa"], tmp_path)
+    states, rows = heads.on_windows(lambda *args: args[2:], trainer, heads.Batch(TEXT))
+    assert rows is TEXT and states.shape[1] == TEXT.shape[1] - 1
+    assert torch.allclose(states, final_states(TARGET.model, TEXT[:, :-1]), atol=0.02)
+
+
+def test_later_passes_are_trained_late(tiny, tmp_path, monkeypatch):
+    passes = []
+    unrolled = heads.unrolled_loss
+    monkeypatch.setattr(
+        heads, "unrolled_loss", lambda *args: passes.append(args[-1]) or unrolled(*args)
+    )
+    trainer = heads.Trainer("pair", heads.HEADS["pair"]["eagle1"], tmp_path)
+    trainer.train(tmp_path / "run.pt", 10)
+    assert passes == [1] * 7 + [3] * 3
 
 
 def test_a_kind_that_a_target_lacks_is_rejected(tiny, tmp_path):
