@@ -43,8 +43,6 @@ PROGRAM = "python -m benchmarks run"
 MODULES = {
     "speed": "decoding",
     "book-models": "models",
-    "pass-times": "memory",
-    "draft-lengths": "draft_lengths",
     "scoreboard-counts": "scoreboard_counts",
     "scoreboard-counts-smollm2": "scoreboard_counts",
     "humaneval-counts": "scoreboard_counts",

@@ -120,7 +120,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 6992,
+    "benchmarks": 6804,
     "site": 957,
     "site/live": 4196,
     "site/specdec_site": 4196,
@@ -133,14 +133,14 @@ BUDGETS = {
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2590,
     "specdec_lite/drafters": 6890,
-    "specdec_lite/engine": 3384,
+    "specdec_lite/engine": 3387,
     "specdec_lite/gpu": 2402,
     "specdec_lite/loading": 2224,
     "specdec_lite/measure": 1000,
     "specdec_lite/simulation": 1172,
     "specdec_lite/texts": 539,
     "specdec_lite/theory": 606,
-    "specdec_lite/training": 2763,
+    "specdec_lite/training": 2746,
     "tests": 10591,
     "tests/acceptance": 832,
     "tests/benchmarks": 1581,
@@ -157,7 +157,7 @@ BUDGETS = {
     "tests/simulation": 559,
     "tests/site": 4286,
     "tests/texts": 86,
-    "tests/training": 1591,
+    "tests/training": 1584,
     "tests/viz": 5162,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

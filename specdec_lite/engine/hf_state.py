@@ -18,6 +18,15 @@ FUSED = {
 """Our name of each part of a block → the Hugging Face parts that it concatenates, in this order."""
 
 
+def split_sizes(config: TransformerConfig) -> dict[str, list[int]]:
+    """Return the rows of each Hugging Face part in a fused matrix, by our name of the matrix."""
+    groups = config.num_kv_heads * config.head_size
+    return {
+        "qkv": [config.num_heads * config.head_size, groups, groups],
+        "gate_up": [config.intermediate_size] * 2,
+    }
+
+
 def from_hf_state(state: dict[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
     """Return a Hugging Face state dict under our names, with matrices fused."""
     ours = {
@@ -49,13 +58,7 @@ def to_hf_state(model: Transformer) -> dict[str, Tensor]:
     }
     if not config.tied:
         state["lm_head.weight"] = ours["head.weight"]
-    heads = config.num_heads
-    groups = config.num_kv_heads
-    size = config.head_size
-    splits = {
-        "qkv": [heads * size, groups * size, groups * size],
-        "gate_up": [config.intermediate_size] * 2,
-    }
+    splits = split_sizes(config)
     for layer in range(config.num_layers):
         for name, theirs in FUSED.items():
             for kind in ("weight", "bias"):

@@ -31,7 +31,7 @@ from specdec_lite.training.unroll import rotary_tables, unroll
 
 @singledispatch
 def anchor_logits(
-    head: nn.Module | CausalLM,
+    head: nn.Module,
     target: CausalLM | OutputHead,
     tokens: Tensor,
     states: dict,
@@ -43,13 +43,6 @@ def anchor_logits(
     Shapes: tokens [B, n], anchors [A].
     """
     raise TypeError(f"head is a {type(head).__name__}: no rows are known for it")
-
-
-@anchor_logits.register
-def _(head: CausalLM, target, tokens, states, anchors, depths):
-    """Evaluate an ordinary draft model: no gradient flows through it."""
-    logits = head.score(tokens, head.new_cache(*tokens.shape)).logits
-    return logits[:, _ahead(anchors, depths), : target.vocab_size]
 
 
 @anchor_logits.register
@@ -160,7 +153,7 @@ def _ahead(anchors: Tensor, count: int) -> Tensor:
     return anchors[:, None] + torch.arange(count, device=anchors.device)
 
 
-def draft_vocabulary(head: nn.Module | CausalLM) -> DraftVocabulary | None:
+def draft_vocabulary(head: nn.Module) -> DraftVocabulary | None:
     """Return the tokens that a head drafts, or None if it drafts all tokens."""
     return getattr(head["rows"] if isinstance(head, nn.ModuleDict) else head, "words", None)
 
@@ -222,12 +215,7 @@ def counted_predictions(counted: Tensor, anchors: Tensor, depths: int) -> Tensor
 
 @torch.inference_mode()
 def anchor_acceptance(
-    head: nn.Module | CausalLM,
-    target: CausalLM,
-    tokens: Tensor,
-    states: dict,
-    anchors: Tensor,
-    depths: int,
+    head: nn.Module, target: CausalLM, tokens: Tensor, states: dict, anchors: Tensor, depths: int
 ) -> dict[str, Tensor]:
     """Return how well a head agrees with its target at every anchor and depth.
 

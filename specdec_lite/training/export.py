@@ -13,7 +13,7 @@ from specdec_lite.checks import whole
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.drafters.heads import OutputHead, ReducedHeads
-from specdec_lite.engine.hf_state import FUSED, to_hf_state
+from specdec_lite.engine.hf_state import FUSED, split_sizes, to_hf_state
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import config_to_hf
 from specdec_lite.loading.weights import write
@@ -62,12 +62,7 @@ def export(
 
 def vllm_tensors(head: FeatureHead, prefix: str) -> dict[str, Tensor]:
     """Return a head's weights under vLLM's names, fused matrices split."""
-    sizes = head.shape
-    kv_size = sizes.num_kv_heads * sizes.head_size
-    splits = {
-        "qkv": [sizes.num_heads * sizes.head_size, kv_size, kv_size],
-        "gate_up": [sizes.intermediate_size] * 2,
-    }
+    splits = split_sizes(head.shape)
     tensors = {}
     for name, weight in head.state_dict().items():
         if name in RENAMED:

@@ -209,7 +209,7 @@ NEEDS_MORE = {
     "engines": ".engines",
 }
 """Experiments that need more than the installed packages."""
-SAMPLE = ("rounds", "draft-lengths", "scoreboard-counts", "scoreboard-clocks")
+SAMPLE = ("rounds", "scoreboard-counts", "scoreboard-clocks")
 
 
 def quick(name, tmp_path):

@@ -86,13 +86,6 @@ def test_a_row_reads_only_what_drafting_has(kind):
         assert changed.tolist() == seen
 
 
-def test_a_draft_model_is_evaluated_by_its_own_logits():
-    draft = native(vocab_size=41, seed=3, dtype=torch.float32)
-    logits = anchors.anchor_logits(draft, TARGET, TEXT, states(), ANCHORS, 3)
-    alone = draft.score(TEXT[:, :12], draft.new_cache(3)).logits[:, 9:, :40]
-    assert (logits[:, 1] - alone).abs().max() < 1e-5
-
-
 def test_unknown_kinds_of_heads_are_rejected():
     with pytest.raises(TypeError, match="head is a Linear"):
         anchors.anchor_logits(torch.nn.Linear(2, 2), TARGET, TEXT, states(), ANCHORS, 3)
