@@ -72,7 +72,7 @@ def unsupported(source: str) -> Iterator[str]:
             if any(each.search(source_of_table or item) for each in (CITED, CHECKED)):
                 continue
             for sentence in END.split(" ".join(item.split())):
-                text = SETTING.sub("", sentence)
+                text = re.sub(r"\]\([^)]*\)", "]", SETTING.sub("", sentence))
                 if any(not SUPPORTED.match(text, n.end()) for n in MEASURED.finditer(text)):
                     yield sentence.replace("†", "").strip("*| ")
 

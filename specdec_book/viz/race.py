@@ -42,6 +42,7 @@ class Race(Interactive):
         """Return the races of the recording `name`."""
         data = recordings.load(name).data
         fields = {field: data[field] for field in ("races", "about", "race")}
+        fields["races"] = [race | {"request": _whole_request(race)} for race in data["races"]]
         return cls(**(fields | options))
 
 
@@ -79,6 +80,14 @@ def record_race(
             for plain, speculative in zip(seconds["plain"], seconds["speculative"], strict=True)
         ],
     }
+
+
+def _whole_request(race: dict) -> str:
+    """Return a recorded request with the text below its first line, found by its answer."""
+    words = [word for step in race["lanes"]["plain"] for _, word in step["words"]]
+    rows = recordings.load("answers").data["answers"]
+    asked = {row["answer"].strip(): row["request"] for row in rows}
+    return asked.get("".join(words).strip(), race["request"])
 
 
 def _timed(steps: Iterable[Step]) -> tuple[list[Step], np.ndarray]:

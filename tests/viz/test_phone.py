@@ -4,7 +4,7 @@ import pytest
 from browsing import accessibility_faults
 from chosen import one_of
 
-from specdec_book.viz import Bench, TreeBudget, TreeExplorer
+from specdec_book.viz import Bench, TreeExplorer
 from specdec_book.viz.roofline import Roofline
 
 PHONE, LAPTOP = 390, 1366
@@ -12,7 +12,7 @@ MOST = 1000  # px; a phone shows about 750 at a time
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("kind", one_of(__name__, [Bench, Roofline, TreeBudget, TreeExplorer]))
+@pytest.mark.parametrize("kind", one_of(__name__, [Bench, Roofline, TreeExplorer]))
 def test_a_phone_shows_the_rest_in_folds(mounted, kind):
     widget = kind(siblings=True) if kind is Bench else kind()
     page = mounted(widget, PHONE)

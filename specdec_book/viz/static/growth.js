@@ -200,18 +200,14 @@ function render({ model, el }) {
     delay: 100,
     listens: ["budget", "context"],
   };
-  const captions = [
-    "Dashed: nodes beyond the budget. Green: tokens that the target accepts.",
-    "This tree has the same branches after every text.",
-  ].map((words) => make("figcaption", {}, words));
+  const captions = ["Dashed: beyond the budget. Green: accepted.", "The same branches after every text."].map(
+    (words) => make("figcaption", {}, words),
+  );
   const fixed = figure("Fixed shape", "sdl-half", right, captions[1]);
   const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(field(`${id}-text`, "the text so far", text), budget),
-    chartRow(
-      figure("Grown by the draft's confidence", "sdl-half", left, captions[0]),
-      phoneFold("The fixed tree", { class: "sdl-half" }, () => paint(), fixed),
-    ),
+    chartRow(figure("Grown by the draft's confidence", "sdl-half", left, captions[0]), fixed),
     make("div", {}, spoken),
     few,
     foldRow(rest, foldOf("Both trees as numbers", scroll("Nodes of both trees", table))),

@@ -59,12 +59,14 @@ const formulas = {
     );
     if (!isRejected) rows.push({ words: [own], p: [1], tests: [] });
     const token = { kind, word: Number(isRejected), u: null };
-    const before = formulas.textOf(lane.slice(0, i)) || `${race.request} ▸`;
+    const before = formulas.textOf(lane.slice(0, i)) || `${race.request.split("\n\n")[0]} ▸`;
     return { before, rows, accepted, token, context: 0, caches: { target: [0, 0, 0], draft: null } };
   },
 };
 
 const ratio = (x) => `${x.toFixed(2)}×`;
+// Writes new words only, since the same words would make the browser lay out the page in every frame.
+const write = (node, words) => node.textContent !== words && (node.textContent = words);
 const clock = (seconds) => `${seconds.toFixed(2)} s`;
 const faster = (x) => (x >= 1 ? `${ratio(x)} as fast` : `${Math.round(100 * (1 - x))} % slower`);
 
@@ -249,7 +251,7 @@ function panelOf(id, { races, about }, controls) {
   const view = {
     verdict: make("p", { class: "sdl-summary sdl-race-verdict" }),
     spoken: make("p", { class: "sdl-hidden", "aria-live": "polite" }),
-    request: make("p", { class: "sdl-race-request" }),
+    request: make("div", { class: "sdl-race-request" }),
     parts: LANES.map(([name, title]) => laneOf(name, title)),
     details: make("p", { class: "sdl-race-details" }),
   };
@@ -356,14 +358,16 @@ function render({ model, el }) {
     view.root.classList.toggle("sdl-race-slow", isSlow);
     const [verdict, details] = result(race);
     const words = isOver() ? verdict : standing(race, film);
-    if (view.verdict.textContent !== words) view.verdict.textContent = words;
-    view.spoken.textContent = isOver() ? verdict : "";
-    view.details.textContent = details;
-    bar.playing.textContent = frame ? "Pause" : "Play";
+    write(view.verdict, words);
+    write(view.spoken, isOver() ? verdict : "");
+    write(view.details, details);
+    write(bar.playing, frame ? "Pause" : "Play");
   }
   const change = () => {
     kinds.value = races.indexOf(current());
-    view.request.replaceChildren(hidden("Request: "), `“${current().request}”`);
+    const [line, ...text] = current().request.split("\n\n");
+    const shown = text.length ? foldOf(`“${line}”`, text.join("\n\n")) : `“${line}”`;
+    view.request.replaceChildren(hidden("Request: "), shown);
     view.parts.forEach((part) => {
       part.done = -1;
       part.total.textContent = `of ${formulas.tokens(current().lanes[part.name])} tokens`;

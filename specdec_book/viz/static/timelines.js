@@ -29,7 +29,8 @@ function draw(svg, s) {
   const step = width / columnsOf(s, width);
   const wide = Math.min(116, step - 8);
   const middle = (position) => (position + 1.5) * step;
-  svg.setAttribute("height", TOP + GUESS + BOX + 24);
+  const isNarrow = width < NARROW;
+  svg.setAttribute("height", TOP + GUESS + BOX + (isNarrow ? 94 : 24));
   const box = (at, y, words, color, { dashed = false, size = wide } = {}) =>
     svg.append(
       make("rect", {
@@ -76,6 +77,14 @@ function draw(svg, s) {
   const at = Math.min(middle(last), width - size / 2 - 2);
   box(at, TOP + GUESS, `guess: ${guess} ${isRight(s) ? "✓" : "✗"}`, color, { size });
   note(at, TOP + GUESS + BOX + 17, `the target writes “${visible(s.words.at(-1)).trim()}”`);
+  const most = Math.max(...s.laws.map(({ agrees }) => agrees));
+  s.laws.forEach(({ agrees }, i) => {
+    const y = TOP + GUESS + 28 * i + (isNarrow ? BOX + 32 : 0); // below the guess, or beside it
+    const long = ((isNarrow ? width - 216 : width / 3) * agrees) / most;
+    const fill = i === s.shift ? "var(--sdl-draft)" : "var(--sdl-control-line)";
+    svg.append(make("rect", { x: 0, y, width: long, height: 22, rx: 3, fill }));
+    note(long + 8, y + 16, `${percent(agrees)} right with the ${i ? "next" : "own"} token`, "start");
+  });
 }
 
 function bars(s) {
@@ -105,6 +114,7 @@ function bars(s) {
   );
 }
 
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const wordOf = (s, i) => `“${visible(s.words[i]).trim()}”`;
 
 function sentence(s) {
@@ -154,12 +164,7 @@ function render({ model, el }) {
     );
     show(s.shift);
     body.replaceChildren(...bars(s));
-    const percent = (shift) => `${(100 * s.laws[shift].agrees).toFixed(0)} %`;
-    const tiles = [
-      ["right guesses with the own token, all positions", percent(0)],
-      ["with the token drawn next", percent(1)],
-    ];
-    return [tiles, () => [sentence(s), taskState(s)]];
+    return [[], () => [sentence(s), taskState(s)]];
   };
   const both = [0, 1].map((each) => ({ ...start, shift: each }));
   const spec = {

@@ -60,10 +60,13 @@ const formulas = {
 
 // Drawing -----------------------------------------------------------------------------------------
 
+const heightAt = (width) => (width < 360 ? 200 : 252); // px; a phone shows both drawings at once
+
 function drawTree(svg, width, tree) {
   const levels = Math.max(1, formulas.levels(tree));
-  const row = Math.min(50, 214 / levels);
-  svg.setAttribute("height", 252);
+  const height = heightAt(width);
+  const row = Math.min(50, (height - 38) / levels);
+  svg.setAttribute("height", height);
   const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
   const leaves = (node) =>
     Math.max(
@@ -131,11 +134,11 @@ function drawTree(svg, width, tree) {
 }
 
 function drawCurves(svg, width, s, { peak, tokens, chain }) {
-  const box = { left: 36, right: width - 74, top: 14, bottom: 206 };
+  const box = { left: 36, right: width - 74, top: 14, bottom: heightAt(width) - 46 };
   const top = Math.max(...tokens, ...peak.all) * 1.08;
   const x = (n) => box.left + (n / MAX_NODES) * (box.right - box.left);
   const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
-  svg.setAttribute("height", 252);
+  svg.setAttribute("height", heightAt(width));
   svg.replaceChildren();
   rulings(
     svg,
@@ -225,7 +228,7 @@ function render({ model, el }) {
     {},
   );
   const curves = chart(
-    "Tokens per pass, and speedup over plain decoding",
+    "Tokens per pass, and the speedup",
     "Press or drag to set the budget.",
     "sdl-half",
     {},
@@ -272,10 +275,7 @@ function render({ model, el }) {
   const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(budget, stretch),
-    chartRow(
-      curves.node,
-      phoneFold(TREE, { class: "sdl-half" }, () => draw(), tree.node),
-    ),
+    chartRow(curves.node, tree.node),
     few,
     foldRow(rest, foldOf("Settings", draft)),
     spoken,
