@@ -21,9 +21,12 @@ import torch
 import virtual_card
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from letters import Letters
 from models_zoo import PROMPT, hugging_face, native
 
 from benchmarks.methods import METHODS
+from specdec_book.recordings.measured import recorded_pairs
+from specdec_book.viz import panel
 from specdec_lite import CausalLM, generate, load_pair, stream
 from specdec_lite.__main__ import command_line
 from specdec_lite.batch import generate_batch
@@ -152,7 +155,23 @@ def check_wrapped(family: str) -> None:
     assert texts[0] == texts[1]
 
 
+def check_panel() -> None:
+    """A pair of our own models is measured one by one and in graphs, and shows both c."""
+    pair = Pair(small("cuda"), small("cuda", 1), Letters())
+    with mock.patch.object(panel, "TURNS", 2):
+        controls = panel.PairPanel(
+            {"a pair": pair}, ["hello"], recorded_pairs()[:1], 2, max_new_tokens=8
+        )
+        found = controls.measure()
+    assert found is not None, controls.result.value
+    labels = [each["label"] for each in controls.explorer.presets[:2]]
+    assert [label.rsplit(", ", 1)[1] for label in labels] == ["in graphs", "one by one"]
+    for each in (found.preset, *found.others):
+        assert {"c one by one", "c in graphs"} <= dict(each["facts"]).keys()
+
+
 def serving() -> Iterator[Check]:
+    yield "the panel", check_panel
     for temperature in TEMPERATURES:
         yield f"a batch, T = {temperature:g}", lambda t=temperature: check_batch(t)
     yield (
