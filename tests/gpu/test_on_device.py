@@ -8,23 +8,15 @@ from broken_drafts import Altered
 from captures import replayed
 from chosen import one_in, one_of
 from models_zoo import PROMPT, native, perturbed
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_book.viz.chance import RecordingRng
 from specdec_lite import generate, load_pair, speculation, stream
-from specdec_lite.acceptance import Proposal, exact_match, sample_and_match, speculative_sampling
-from specdec_lite.drafters import ModelDrafter, chain
-from specdec_lite.drafters.models import ModelSession
+from specdec_lite.acceptance import Proposal, exact_match, speculative_sampling
+from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu import graphs
 from specdec_lite.gpu.graphs import StaticLM
-from specdec_lite.gpu.on_device import (
-    DeviceDrafter,
-    DeviceSession,
-    invert,
-    on_device,
-    verify_greedy,
-)
+from specdec_lite.gpu.on_device import DeviceDrafter, invert, on_device, verify_greedy
 from specdec_lite.gpu.whole_draft import CapturedDrafter, DraftProgram
 from specdec_lite.sampling import EnumeratingRng, SeededRng, invert as plain_invert
 from specdec_lite.tree import TokenTree
@@ -277,140 +269,6 @@ def test_draft_equal_to_target_is_always_accepted():
     static = StaticLM(target, 400)
     out = generate(static, PROMPT, DeviceDrafter(static, 4), 300, 1.0, rule=on_device, seed=0)
     assert out.stats.acceptance_rate > 0.999 and out.stats.target_passes <= 61
-
-
-class Reads(TorchDispatchMode):
-    """Counts, while `on`, the operations that make the host wait for a device.
-
-    These are reads of values, and operations whose result has a size that must be read.
-    """
-
-    WAITING = {
-        "_local_scalar_dense",
-        "nonzero",
-        "masked_select",
-        "unique",
-        "_unique2",
-        "equal",
-        "is_nonzero",
-    }
-
-    def __init__(self, monkeypatch):
-        super().__init__()
-        self.count, self.on = 0, False
-        for name in (
-            "tolist",
-            "item",
-            "__int__",
-            "__bool__",
-            "__float__",
-            "__index__",
-            "cpu",
-            "numpy",
-        ):
-            monkeypatch.setattr(torch.Tensor, name, self.once(getattr(torch.Tensor, name)))
-        self.hosts_own(monkeypatch)
-        for session in (ModelSession, DeviceSession):
-            monkeypatch.setattr(session, "propose", self.starting(session.propose))
-        monkeypatch.setattr(speculation, "verify", self.ending(speculation.verify))
-
-    def once(self, method):
-        def call(*args, **kwargs):
-            on, self.on = self.on, False
-            self.count += on
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self.on = on
-
-        return call
-
-    def hosts_own(self, monkeypatch):
-        """Do not count uniforms, drawn on the host, and texts, which are there (`Context.tokens`)."""
-        for home, name in ((SeededRng, "uniform"), (chain, "common_prefix")):
-            own = getattr(home, name)
-
-            def call(*args, own=own):
-                on, self.on = self.on, False
-                result = own(*args)
-                self.on = on
-                return result
-
-            monkeypatch.setattr(home, name, call)
-
-    def starting(self, propose):
-        def call(*args):
-            self.on = True
-            return propose(*args)
-
-        return call
-
-    def ending(self, verify):
-        def call(*args):
-            try:
-                return verify(*args)
-            finally:
-                self.on = False
-
-        return call
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += self.on and func._schema.name.split("::")[1] in self.WAITING
-        return func(*args, **(kwargs or {}))
-
-
-def reads_in_rounds(monkeypatch, target, drafter, rule, temperature):
-    """Return the reads from the first drafted token to the verdict, for every full round."""
-    with monkeypatch.context() as patch, Reads(patch) as reads:
-        patch.delenv("SPECDEC_CHECK")
-        counts, before = [], 0
-        for step in stream(target, PROMPT, drafter, 40, temperature, rule=rule, seed=0):
-            if step.draft_passes:
-                counts.append(reads.count - before)
-            before = reads.count
-    return counts
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("static", [False, True])
-def test_a_round_reads_the_device_once(monkeypatch, temperature, static):
-    """The plain path waits twice or more, for the draft and the verdict; this one waits once."""
-    target = native(dtype=torch.float32)
-    models = target, perturbed(target)
-    fixed = [StaticLM(model, 200) for model in models] if static else models
-    device = reads_in_rounds(
-        monkeypatch, fixed[0], DeviceDrafter(fixed[1], 4), on_device, temperature
-    )
-    plain = reads_in_rounds(monkeypatch, models[0], ModelDrafter(models[1], 4), None, temperature)
-    assert len(device) > 4 and set(device) == {1}
-    assert len(plain) > 4 and min(plain) > 1
-
-
-@pytest.mark.parametrize("rule", [speculative_sampling, sample_and_match], ids=lambda r: r.name)
-def test_a_plain_rule_reads_at_most_twice_per_test(monkeypatch, rule):
-    """It reads once more for the round itself and once for the token that ends it.
-
-    `sample_and_match` draws one token per level and needs no other read.
-    """
-    target = native(dtype=torch.float32)
-    verify = speculation.verify
-    reads_of_rounds = []
-    with monkeypatch.context() as patch, Reads(patch) as reads:
-        patch.delenv("SPECDEC_CHECK")
-
-        def counted(rule, proposal, scores, context):
-            reads.count, reads.on = 0, True
-            verdict = verify(rule, proposal, scores, context)
-            reads.on = False
-            reads_of_rounds.append((reads.count, verdict.tested, len(proposal.tree)))
-            return verdict
-
-        patch.setattr(speculation, "verify", counted)
-        draft = ModelDrafter(perturbed(target), 4)
-        generate(target, PROMPT, draft, 60, 1.0, rule=rule, seed=0)
-    assert any(nodes for _, _, nodes in reads_of_rounds)
-    own = 2  # reads of the drafted tree's tokens, which are on the host
-    assert all(count <= 2 * tested + 2 + own for count, tested, _ in reads_of_rounds)
 
 
 class Event:

@@ -186,14 +186,6 @@ def summary(result: dict) -> str:
     if rows and "speedup" in rows[0]:
         parts = [f"B={r['batch']} γ={r['gamma']} {r['speedup']['0.7']:.2f}×" for r in rows[:5]]
         return f"{len(rows)} rows; at α = 0.7: {', '.join(parts)}"
-    if rows and isinstance(rows[0].get("seconds"), float):
-        names = ("layers", "draft", "mode", "routing", "batch", "k", "context")
-        shown = rows[:: max(1, len(rows) // 6)]
-        parts = [
-            " ".join(f"{n[0]}={r[n]}" for n in names if n in r) + f" {r['seconds'] * 1e3:.2f} ms"
-            for r in shown
-        ]
-        return f"{len(rows)} rows; {', '.join(parts)}"
     return f"{len(rows)} rows"
 
 
