@@ -180,7 +180,7 @@ class Stored(torch.nn.Module):
 PACKED = torch.zeros(768, 1, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("weight", [None, PACKED])
+@pytest.mark.parametrize("weight", [None, PACKED, torch.zeros(48, 32)])  # the last: adapted
 def test_a_head_is_read_by_what_it_returns(weight):
     model, plain = build("Llama", {}).double(), hugging_face("Llama")
     rows = model.lm_head.weight
