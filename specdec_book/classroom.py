@@ -358,9 +358,7 @@ def mark(submission: Submission, exercise: Exercise, name: str, seed: int) -> tu
 
 def grade(folder: Path, seed: int) -> Iterator[tuple]:
     """Yield (student, exercise, passed, message); a student is a notebook or a folder of notebooks."""
-    for path in sorted(folder.rglob("*.ipynb")):
-        if ".ipynb_checkpoints" in path.parts:
-            continue
+    for path in sorted({*folder.rglob("*.ipynb")} - {*folder.rglob(".ipynb_checkpoints/*")}):
         student = path.relative_to(folder).parts[0].removesuffix(".ipynb")
         try:
             asked, code = exercises_of(original(path)), "\n".join(sources(path))

@@ -125,7 +125,7 @@ BUDGETS = {
     "site/live": 4196,
     "site/specdec_site": 4196,
     "site/static": 825,
-    "specdec_book": 411,
+    "specdec_book": 409,
     "specdec_book/exercises": 3882,
     "specdec_book/recordings": 1508,
     "specdec_book/viz": 14963,
