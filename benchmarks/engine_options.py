@@ -26,6 +26,7 @@ import transformers
 import yaml
 
 from specdec_book import recordings
+from specdec_lite.simulation import advice
 
 from . import methods
 
@@ -117,7 +118,7 @@ def read_sglang(source: Callable[[str], str]) -> dict:
         "methods": sorted({*algorithms, "NEXTN"} - {"NONE"}),
         "options": sorted(set(flags)),
         "other": other,
-        "environment": re.findall(r"(SGLANG_SIMULATE_ACC_\w+) =", variables),
+        "environment": re.findall(rf"({'|'.join(VARIABLES)}) =", variables),
         "removed": [name for name in OLD_VARIABLES if name not in variables],
     }
 
@@ -227,6 +228,12 @@ def read_all(folder: Path) -> dict:
 
 # Tables -------------------------------------------------------------------------------------------
 
+VARIABLES = (
+    r"SGLANG_SIMULATE_ACC_\w+",
+    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+    "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND",
+)
+"""Variables of SGLang that the pages name."""
 OLD_VARIABLES = ("SGLANG_ENABLE_SPEC_V2",)
 """Variables of recipes that a later version may not read any more."""
 METHODS: dict[str, Names] = {
@@ -383,6 +390,27 @@ def rows_of_the_library() -> str:
     return "\n".join(lines)
 
 
+def cards() -> str:
+    """Return the situations of the page as folds, each with the seven rows of its card."""
+    folds = []
+    for situation in advice.TABLE["situations"]:
+        rows = dict(advice.card(situation["inputs"]))
+        _, code, starts = rows["Line"].split("```")
+        engine = advice.choice("engine", situation["inputs"]["engine"])
+        name, check = (
+            ("llama.cpp", "listed") if engine["key"] == "llama.cpp" else (engine["name"], "parsed")
+        )
+        parts = [f"````{{dropdown}} {situation['title']}"]
+        for row in advice.ROWS:
+            if row != "Line":
+                parts.append(f"**{row}.** {rows[row]}".replace(".** 1.", ".**\n\n1.", 1))
+                continue
+            parts.append(f"**Line.** **{name} {engine['version']}, {check}.**")
+            parts.append(f"```{code.strip()}\n```\n\n*At start:* {starts.strip()}")
+        folds.append("\n\n".join(parts) + "\n````")
+    return "\n\n".join(folds)
+
+
 def blocks(options: dict) -> dict[str, str]:
     """Return {name of a block: its Markdown} for the pages."""
     versions = {
@@ -392,6 +420,7 @@ def blocks(options: dict) -> dict[str, str]:
     ran_in = recordings.load("engines").versions
     return {
         "library-rows": rows_of_the_library(),
+        "cards": cards(),
         "engine-methods": table(options, METHODS, {"": "method", **versions}),
         "engine-settings": table(options, SETTINGS, {"": "purpose", **versions}),
         "engine-date": options["date"],

@@ -115,7 +115,7 @@ def vllm_parser() -> Callable[[list[str]], None]:
         _, _, model, *rest = words
         settings = parser.parse_args(["--model", model, *rest]).speculative_config
         settings = json.loads(settings) if isinstance(settings, str) else settings
-        for key, value in settings.items():
+        for key, value in (settings or {}).items():
             adapter(hints[key]).validate_python(value)
 
     return parse
@@ -125,7 +125,7 @@ def sglang_parser() -> Callable[[list[str]], None]:
     """Return a function that parses a line of SGLang."""
     parser = argparse.ArgumentParser()
     importlib.import_module("sglang.srt.server_args").ServerArgs.add_cli_args(parser)
-    return lambda words: parser.parse_args(words[3:]) and None
+    return lambda words: parser.parse_args(words[words.index("-m") + 2 :]) and None
 
 
 def is_accepted(parse: Callable[[list[str]], None], words: list[str]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from specdec_book import recordings
 from specdec_book.recordings import forecasts
 from specdec_lite.simulation.estimate import Hardware, Network
-from specdec_lite.simulation.sizes import CARDS, EAGLE, EAGLE3, MODELS
+from specdec_lite.simulation.sizes import CARDS, DSPARK, EAGLE, EAGLE3, MODELS
 
 CONTEXT = {"CNN/DailyMail": 1100, "InstructCoder": 800, "ShareGPT": 500, "GSM8K": 300}
 """Tokens in the cache halfway through an answer; no source states them."""
@@ -164,3 +164,24 @@ def curves() -> list[list[Row]]:
             line = lines.setdefault((source, r["setting"], r["workload"]), [])
             line.append(row(source, r, target, draft, cards, **known))
     return list(lines.values())
+
+
+def later_rows() -> list[Row]:
+    """Return the measurements that came after the fit, and that no fit has seen."""
+    small, large = "Apertus-1.5-8B", "Apertus-1.5-70B"
+    four = replace(CARDS["GH200"], gpus=4)
+    drafts = {"DSpark": DSPARK[small], "n-gram": Network(0.0), "draft model": MODELS[small]}
+    found = []
+    for source, target, card, context in (
+        ("apertus_eagle", small, CARDS["GH200"], 900),
+        ("apertus_load", small, CARDS["GH200"], 500),
+        ("apertus_70b", large, four, 300),
+        ("vllm_frspec", "Llama-3.1-8B", CARDS["A100"], MT_BENCH),
+        ("trtllm_eagle3_70b", "Llama-3-70B", replace(CARDS["H200"], gpus=8), OTHER),
+    ):
+        for r in forecasts.records(source):
+            long = r["workload"] == "long-spec-bench"
+            usual = EAGLE[target] if source == "vllm_frspec" else EAGLE3.get(target, Network(0.0))
+            draft = drafts.get(r["setting"], usual)
+            found.append(row(source, r, target, draft, card, context=6000 if long else context))
+    return found

@@ -1,5 +1,5 @@
 """The command line: `diagnose` measures whether a draft pays, `explain` reads an engine's output,
-`gpu` measures a GPU.
+`estimate` says how to serve a target, `schedule` prints draft lengths by batch, `gpu` measures a GPU.
 """
 
 import argparse
@@ -45,11 +45,48 @@ def command_line() -> argparse.ArgumentParser:
         "--gamma", type=int, help="drafted tokens per round, if the text does not state it"
     )
     line.add_argument("--json", action="store_true")
+    for name, words in (
+        ("estimate", "say how to serve a target with drafts: seven rows, with their gain and band"),
+        ("schedule", "print the draft length by batch, in vLLM's and in SGLang's form"),
+    ):
+        add_situation(commands.add_parser(name, help=words))
     card = commands.add_parser(
         "gpu", help="measure a GPU, within five minutes, and write one recording"
     )
     launch.add_options(card)
     return parser
+
+
+def add_situation(parser: argparse.ArgumentParser) -> None:
+    """Add the six inputs of a card, and those of a measured round."""
+    parser.add_argument("target", help="a target of the page's menu, such as llama-70b")
+    parser.add_argument("draft", help="auto: the method that the card recommends; or its name")
+    parser.add_argument("machine", metavar="card", help="hardware of the page's menu, as 4-h100")
+    parser.add_argument("--batch", type=int, default=1, help="requests at once")
+    parser.add_argument("--context", type=int, default=1024, help="tokens of each request")
+    parser.add_argument("--kind", default="chat", help="kind of output of the page's menu")
+    parser.add_argument("--engine", default="vllm", help="vllm, sglang or llama.cpp")
+    parser.add_argument("--alpha", type=float, help="acceptance rate, if you know it")
+    parser.add_argument("--tau", type=float, help="tokens per round of a measured round")
+    parser.add_argument("--speedup", type=float, help="drafted ÷ plain tokens/s of that round")
+    parser.add_argument("--gamma", type=int, default=3, help="drafted tokens of that round")
+
+
+def situation(options: argparse.Namespace) -> str:
+    """Return the card of a situation, or its schedule in two forms."""
+    from specdec_lite.simulation import advice
+
+    inputs = {name: value for name, value in vars(options).items() if name != "command"}
+    draft = inputs.pop("draft")
+    methods = [each["method"] for each in advice.choice("target", inputs["target"])["drafts"]]
+    if draft not in ("auto", methods[0]):
+        raise ValueError(
+            f"draft={draft!r}: must be auto or {methods[0]}, the target's own on the page"
+        )
+    if options.command == "estimate":
+        return "\n\n".join(f"{row}\n{text}" for row, text in advice.card(inputs))
+    rows = [dict(advice.card(inputs | {"engine": name})) for name in ("vllm", "sglang")]
+    return "\n".join(each[advice.ROWS[4]] for each in rows)
 
 
 def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
@@ -80,13 +117,15 @@ def prompts_of(file: Path, lines: str) -> list[str]:
     return prompts
 
 
-def run(options: argparse.Namespace) -> "Diagnosis | Reading":
+def run(options: argparse.Namespace) -> "Diagnosis | Reading | str":
     """Run a command and return what it finds."""
     # Each command imports what it needs: `explain` needs no torch.
     if options.command == "explain":
         from specdec_lite.diagnosis.metrics import explain
 
         return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
+    if options.command in ("estimate", "schedule"):
+        return situation(options)
     from specdec_lite.diagnosis.diagnose import READ, diagnose
     from specdec_lite.drafters import ModelDrafter
     from specdec_lite.loading.pairs import load_pair
@@ -132,7 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
         result = run(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         parser.error(str(error))
-    if options.json:
+    if not isinstance(result, str) and options.json:
         print(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
     else:
         print(result)

@@ -1,5 +1,6 @@
 """Figures and interactives: one look, one helper, one ES module per interactive."""
 
+from specdec_book.viz.advice import Advice
 from specdec_book.viz.arcs import arcs
 from specdec_book.viz.bench import Bench
 from specdec_book.viz.cells import cells
@@ -28,6 +29,7 @@ from specdec_book.viz.tree_budget import TreeBudget
 from specdec_book.viz.tree_explorer import TreeExplorer
 
 __all__ = [
+    "Advice",
     "COLORWAY",
     "PALETTE",
     "Bench",

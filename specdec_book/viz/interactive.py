@@ -15,8 +15,10 @@ import specdec_lite
 
 STATIC = Path(__file__).parent / "static"
 LIBRARY = Path(specdec_lite.__path__[0])
-TABLES = {"log_line": "diagnosis/formats.json"}
+TABLES = {"log_line": "diagnosis/formats.json", "advice": "simulation/advice.json"}
 """Module → the library's table that it reads, as the constant TABLE."""
+SHARED = {"payoff": "estimator", "advice": "estimator"}
+"""Module → the folder of parts that it shares with another."""
 MIME = "application/vnd.specdec-lite.interactive+json"
 
 
@@ -35,7 +37,8 @@ def source(module: str) -> str:
 
 def parts(module: str) -> list[Path]:
     """Return the files of a module that is too long to be read as one."""
-    return sorted(STATIC.glob(f"parts/{module}/*.js"))
+    names = (module, SHARED.get(module, module))
+    return sorted({file for name in names for file in STATIC.glob(f"parts/{name}/*.js")})
 
 
 class Interactive(anywidget.AnyWidget):

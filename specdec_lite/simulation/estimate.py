@@ -42,6 +42,7 @@ class Network:
         chosen: experts that a token uses per layer; 1 for a dense model.
         expert_parameters: weights of one expert in all layers together; 0 for a dense model.
         layers: number of layers, which run one after the other.
+        block: whether a drafter makes its whole draft in one pass (DFlash, DSpark).
     """
 
     parameters: float
@@ -51,6 +52,7 @@ class Network:
     chosen: int = 1
     expert_parameters: float = 0.0
     layers: int = 0
+    block: bool = False
 
     def weights(self, positions: int, share: float = 1.0) -> float:
         """Return the bytes of weights that a pass over this number of positions reads.
@@ -113,6 +115,10 @@ class Engine:
         per_round: the rest of a round: metadata, rejection, the drafter's own bookkeeping.
         per_draft: overhead of a draft pass.
         per_row: overhead of a row that is sampled or verified.
+        per_host: further time of a step whose drafts come from the host: matching, and a schedule
+            that waits for them. From six runs of one source, a 70B on four cards.
+        unsplit: how much longer one sequence's cache takes to read where a kernel does not split it
+            for several positions: 10 (flashinfer 3420) to 39 (vLLM 51995). Only the band uses it.
         experts: share of the further experts of a mixture that a pass reads.
         factor: factor of the last four overheads in a round: 1 for an unknown engine.
         spread: standard deviation of the logarithm of `factor` between engines.
@@ -129,6 +135,8 @@ class Engine:
     per_round: float
     per_draft: float
     per_row: float
+    per_host: float = 0.0
+    unsplit: float = 1.0
     experts: float = 1.0
     factor: float = 1.0
     spread: float = 0.7
@@ -151,14 +159,21 @@ class Engine:
         )
         both = (weights**self.overlap + computing**self.overlap) ** (1 / self.overlap)
         layer = self.per_layer + (hardware.gpus > 1) * self.per_exchange
-        # The cache is read once per sequence, however many of its tokens are verified.
-        return both + batch * context * network.cache_bytes / bandwidth + network.layers * layer
+        # The cache is read once per sequence, however many of its tokens are verified, unless …
+        sequences = batch if self.unsplit == 1 or tokens == 1 else max(batch, self.unsplit)
+        cache = sequences * context * network.cache_bytes / bandwidth
+        return both + cache + network.layers * layer
 
     def draft_seconds(
-        self, draft: Network, hardware: Hardware, batch: int = 1, context: float = 0
+        self,
+        draft: Network,
+        hardware: Hardware,
+        batch: int = 1,
+        context: float = 0,
+        tokens: int = 1,
     ) -> float:
         """Return the likely seconds of a draft pass; 0 for a drafter without a model."""
-        one = self.seconds(draft, hardware, batch, 1, context) + self.factor * self.per_draft
+        one = self.seconds(draft, hardware, batch, tokens, context) + self.factor * self.per_draft
         return one * (draft.parameters > 0)
 
     def rest_of_step(self, batch: int) -> float:
@@ -185,9 +200,16 @@ FITTED = Engine(
     per_round=1.29e-3,
     per_draft=0.187e-3,
     per_row=9.66e-6,
+    per_host=3.3e-3,
     experts=0.326,
 )
 """The engine that fits published measurements best: results/estimator, a test compares them."""
+GENERATIONS = {"fitted": FITTED, "vllm": replace(FITTED, factor=0.42), "sglang": FITTED}
+"""Engine → its default. vLLM's overheads are those of the newest vLLM that the fit has seen, 0.11.2:
+later releases lost more of them (0.26 in 0.23), earlier ones had them all. SGLang 0.5.9 has factor .95.
+"""
+UNSPLIT, SHORT = 10.0, 2048
+"""`Engine.unsplit` of the band's lower end, and the context up to which no kernel is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +228,7 @@ class Estimate:
         low: lower end of the speedup's band of 80 %.
         high: upper end of the band.
         batch: sequences decoded together.
+        doubts: why sizes cannot promise a gain here, whatever the band says.
     """
 
     draft: float
@@ -217,6 +240,7 @@ class Estimate:
     low: float = math.nan
     high: float = math.nan
     batch: int = 1
+    doubts: tuple[str, ...] = ()
 
     @property
     def round(self) -> float:
@@ -241,7 +265,9 @@ class Estimate:
     @property
     def verdict(self) -> str:
         """Return "pays" or "loses" if the whole band says so, else "measure"."""
-        return "pays" if self.low > 1.05 else "loses" if self.high < 0.95 else "measure"
+        if self.high < 0.95:
+            return "loses"
+        return "pays" if self.low > 1.05 and not self.doubts else "measure"
 
     def price(self, per_hour: float) -> tuple[float, float]:
         """Return the price of a million tokens, decoded plainly and with drafts."""
@@ -264,10 +290,11 @@ def costs(
 ) -> tuple[float, float, float, float, float]:
     """Return (draft, verify, overhead, plain, plain_overhead), the seconds of `Estimate`."""
     pass_of = lambda tokens: engine.seconds(target, hardware, batch, tokens, context)
+    passes, tokens = (1, gamma + 1) if draft.block else (gamma, 1)
     return (
-        gamma * engine.draft_seconds(draft, hardware, batch, context),
+        passes * engine.draft_seconds(draft, hardware, batch, context, tokens),
         pass_of(gamma + 1),
-        engine.rest_of_round(batch, gamma),
+        engine.rest_of_round(batch, gamma) + engine.per_host * (draft.parameters == 0),
         pass_of(1),
         engine.rest_of_step(batch),
     )
@@ -302,6 +329,23 @@ def check_sizes(target: Network, hardware: Hardware, batch: int, context: float)
         )
 
 
+def doubts_about(
+    target: Network, draft: Network, hardware: Hardware, batch: int, context: float, trained: float
+) -> tuple[str, ...]:
+    """Return why a gain that the sizes promise may not come."""
+    doubts = {
+        "mixtures of experts rest on two sources": target.experts > 1,
+        "no batch above 64 was tested": batch > 64,
+        "a draft model on several cards lost by half where vLLM measured it": hardware.gpus > 1
+        and draft.layers > 1
+        and not draft.block,
+        "drafts from the host: one source measured their cost": draft.parameters == 0,
+        f"the context is longer than the {trained:g} tokens that the draft was trained for": context
+        > trained,
+    }
+    return tuple(doubt for doubt, holds in doubts.items() if holds)
+
+
 def estimate(
     target: Network,
     draft: Network,
@@ -313,26 +357,34 @@ def estimate(
     *,
     tau: float | None = None,
     engine: Engine = FITTED,
+    trained: float = math.inf,
 ) -> Estimate:
     """Predict a round of γ drafted tokens per sequence, with a band of 80 % for its speedup.
 
     The band of an unmeasured engine runs over its factor and a further error; that of a measured
     one (`calibrate`) is the error that measured engines had. `draft` has 0 parameters for a drafter
     without a model. A constant α overestimates long drafts, so prefer a measured `tau`, with
-    alpha=None. The fit is dense, in bfloat16, with chains of at most 7 and batches of at most 128;
-    for mixtures of experts there are two public sources only.
+    alpha=None. The fit is dense, in bfloat16, with chains of at most 7 and batches of at most 64;
+    for mixtures of experts there are two public sources only. `trained` is the longest context that
+    the draft was trained for, if it is known.
     """
     check_sizes(target, hardware, batch, context)
     tokens = emitted(alpha, tau, gamma)
+    doubts = () if engine.batch else doubts_about(target, draft, hardware, batch, context, trained)
     at = lambda which: Estimate(
-        *costs(target, draft, hardware, gamma, batch, context, which), tokens, batch=batch
+        *costs(target, draft, hardware, gamma, batch, context, which),
+        tokens,
+        batch=batch,
+        doubts=doubts,
     )
     likely = at(engine)
     if engine.batch:
         margin = engine.margin(batch)
         return likely.within(likely.speedup * (1 - margin), likely.speedup * (1 + margin))
     away = math.exp(QUANTILE * engine.spread)
-    low, high = (at(replace(engine, factor=engine.factor * f)).speedup for f in (away, 1 / away))
+    split = UNSPLIT if context > SHORT else 1.0
+    low = at(replace(engine, factor=engine.factor * away, unsplit=split)).speedup
+    high = at(replace(engine, factor=engine.factor / away, per_host=0.0)).speedup
     return likely.within(low * (1 - engine.error), high * (1 + engine.error))
 
 
@@ -401,6 +453,33 @@ def switch_off(
             if found[i] is None and end < 1:
                 found[i] = batch
     return found[0], found[1]
+
+
+def schedule(
+    target: Network,
+    draft: Network,
+    hardware: Hardware,
+    alpha: float,
+    context: float = 0.0,
+    *,
+    engine: Engine = FITTED,
+    longest: int = 5,
+) -> list[tuple[int, int, int]]:
+    """Return the best γ by batch as ranges (first batch, last batch, γ); γ = 0: no drafts.
+
+    Each range has the γ that is best at its last batch, and never more than the range before, since
+    engines expect schedules that fall. Above 64 requests no source of the fit measured: γ = 0.
+    """
+    ranges: list[tuple[int, int, int]] = []
+    most = longest
+    for begin, end in ((1, 7), (8, 31), (32, 64)):
+        gains = [1.0]
+        for gamma in range(1, most + 1):
+            e = estimate(target, draft, hardware, alpha, gamma, end, context, engine=engine)
+            gains.append(e.speedup)
+        most = max(range(most + 1), key=lambda gamma: (round(gains[gamma], 2), -gamma))
+        ranges.append((begin, end, most))
+    return [*ranges, (65, 512, 0)]
 
 
 def tabulate(

@@ -57,7 +57,15 @@ def eagle_head(hidden: int, inner: int, heads: int, kv_heads: int, vocabulary: i
     return Network(block + hidden * vocabulary, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
 
 
-LLAMA_WORDS, QWEN_WORDS = 128_256, 151_936
+def block_head(network: Network, layers: int, vocabulary: int, hidden: int) -> Network:
+    """Return a one-pass drafter: some of the target's layers over a fused input, and its output head."""
+    whole = network.parameters - hidden * vocabulary
+    own = layers * whole / network.layers + layers * hidden * hidden + hidden * vocabulary
+    cache = layers * network.cache_bytes / network.layers
+    return Network(own, cache_bytes=cache, layers=layers, block=True)
+
+
+LLAMA_WORDS, QWEN_WORDS, APERTUS_WORDS = 128_256, 151_936, 131_072
 MODELS = {
     "Llama-3.1-8B": dense(32, 4096, 14_336, 32, 8, LLAMA_WORDS),
     "Llama-3-70B": dense(80, 8192, 28_672, 64, 8, LLAMA_WORDS),
@@ -71,9 +79,12 @@ MODELS = {
     "Qwen3-30B-A3B": mixture(48, 2048, 768, 32, 4, QWEN_WORDS, experts=128, chosen=8),
     "Qwen2.5-7B": dense(28, 3584, 18_944, 28, 4, 152_064),
     "Qwen2.5-0.5B": dense(24, 896, 4864, 14, 2, QWEN_WORDS, size=64),
+    "Apertus-1.5-8B": dense(32, 4096, 14_336, 32, 8, APERTUS_WORDS),
+    "Apertus-1.5-70B": dense(80, 8192, 28_672, 64, 8, APERTUS_WORDS),
     "MiniCPM3-4B": Network(4.07e9, cache_bytes=2 * 62 * (256 + 32), layers=62),
 }
-"""Targets and draft models; that of MiniCPM3, which compresses its cache, is from its card."""
+"""Targets and draft models; that of MiniCPM3, which compresses its cache, is from its card. Apertus
+has two matrices of 3 ÷ 2 times the width where the others have three."""
 EAGLE3 = {
     "Llama-3.1-8B": eagle3_head(4096, 14_336, 32),
     "Llama-3-70B": eagle3_head(8192, 28_672, 64),
@@ -84,13 +95,22 @@ EAGLE3 = {
     "Qwen3-32B": eagle3_head(5120, 25_600, 64),
     "Qwen3-30B-A3B": eagle3_head(2048, 6144, 32, kv_heads=4),
     "MiniCPM3-4B": eagle3_head(2560, 6400, 40),
+    "Apertus-1.5-8B": eagle3_head(4096, 14_336, 32, vocabulary=APERTUS_WORDS),
 }
 """Heads by their targets: the target's own shapes and a draft vocabulary of 32,000 words."""
 EAGLE = {
     "Llama-3.1-8B": eagle_head(4096, 14_336, 32, 8, LLAMA_WORDS),
     "Llama-3-70B": eagle_head(8192, 28_672, 64, 8, LLAMA_WORDS),
 }
+DSPARK = {
+    "Qwen3-4B": block_head(MODELS["Qwen3-4B"], 5, QWEN_WORDS, 2560),
+    "Qwen3-8B": block_head(MODELS["Qwen3-8B"], 5, QWEN_WORDS, 4096),
+    "Qwen3-14B": block_head(MODELS["Qwen3-14B"], 5, QWEN_WORDS, 5120),
+    "Apertus-1.5-8B": block_head(MODELS["Apertus-1.5-8B"], 5, APERTUS_WORDS, 4096),
+}
+"""One-pass heads of five layers, DSpark's and DFlash's, by their targets."""
 CARDS = {
+    "GH200": Hardware(4.0e12, 989e12),
     "H100": Hardware(3.35e12, 989e12),
     "H200": Hardware(4.8e12, 989e12),
     "H20": Hardware(4.0e12, 148e12),

@@ -128,6 +128,7 @@ def test_every_configuration_of_vllm_is_listed():
     configs = [
         json.loads(line[line.index("--speculative-config") + 1])
         for line in made.ENGINES["vllm"].lines()
+        if "--speculative-config" in line
     ]
     assert len(configs) >= 6 and [fault(config) for config in configs] == [""] * len(configs)
     assert not any(
@@ -167,6 +168,26 @@ def test_a_line_is_marked_as_parsed_if_the_parser_accepted_it(engine):
     assert len(marked) == len(parsed["lines"]) >= 4
     for before, line in marked:
         assert f"{parsed['version']}, parsed.**" in before and line in parsed["lines"], line
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_what_happens_at_start_is_stated_beside_the_line(engine):
+    """The results are those of `benchmarks.start_checks`, which runs the engines' own functions."""
+    parsed = OPTIONS["parsed"][engine]
+    after = dict(re.findall(r"```bash\n(.*?)```\n\n\*At start:\* ([^\n]*)", SERVE, re.S))
+    stated = {shlex.join(shlex.split(k.replace("\\\n", ""))): text for k, text in after.items()}
+    assert len(parsed["starts"]) == len(parsed["lines"])
+    for line, found in zip(parsed["lines"], parsed["starts"]):
+        assert not found.get("starts", "").startswith("stops"), (line, found)
+        text = stated.get(line, "")
+        if text and "runner" in found:
+            assert f"{found['runner']} runner" in text and found["async"] == ("async" in text)
+            assert ("schedule kept" in text) == (found["schedule"] == "kept")
+        assert ("positions" in found) <= (not text or "raises" in text)
+    v1 = [line for line, f in zip(parsed["lines"], parsed["starts"]) if f.get("runner") == "V1"]
+    assert all("suffix" in line for line in v1) and "fall back to the V1 model runner" in SERVE
+    with_variable = [f for f in parsed["starts"] if f.get("starts") == "yes, with the variable"]
+    assert len(with_variable) == (3 if engine == "sglang" else 0)
 
 
 def test_names_in_the_text_are_listed():

@@ -3,9 +3,10 @@
 import json
 import shlex
 
+import pytest
 from conftest import ROOT
 
-from specdec_lite.diagnosis.commands import engine_commands
+from specdec_lite.diagnosis.commands import METHODS, engine_commands
 
 ENGINES = json.loads((ROOT / "benchmarks" / "engine_options.json").read_text("utf-8"))["engines"]
 LISTS = {"SGLang": "sglang", "llama.cpp": "llama.cpp"}
@@ -17,16 +18,22 @@ def listed(engine: str) -> set[str]:
     return {*lists["options"], *lists["other"]}
 
 
-def test_every_option_is_in_the_engines_own_list():
-    commands = engine_commands("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 3)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_option_is_in_the_engines_own_list(method):
+    commands = engine_commands("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 3, method, [(1, 64, 3)])
     for name, engine in LISTS.items():
-        flags = {word for word in shlex.split(commands[name]) if word.startswith(("-md", "--spec"))}
-        assert flags and flags <= listed(engine), flags - listed(engine)
-    assert "STANDALONE" in ENGINES["sglang"]["methods"]
-    assert "draft-simple" in ENGINES["llama.cpp"]["methods"]
+        words = shlex.split(commands[name])
+        flags = {word for word in words if word.startswith(("-md", "--spec"))}
+        assert flags <= listed(engine), flags - listed(engine)
+        assert bool(flags) == (method != "suffix")
+    algorithm, kind = METHODS[method]
+    assert algorithm in [None, *ENGINES["sglang"]["methods"]]
+    assert kind in [None, *ENGINES["llama.cpp"]["methods"]]
     config = json.loads(shlex.split(commands["vLLM"])[-1])
     assert config["method"] in ENGINES["vllm"]["methods"]
     assert {*config} - {"method"} <= {*ENGINES["vllm"]["options"]}
+    assert ("num_speculative_tokens_per_batch_size" in config) == (method != "suffix")
+    assert ("model" in config) == (method not in ("mtp", "ngram", "suffix"))
 
 
 def test_gamma_is_the_number_of_drafts_in_each_command():
@@ -40,3 +47,5 @@ def test_gamma_is_the_number_of_drafts_in_each_command():
 def test_without_a_draft_the_target_is_served_alone():
     for command in engine_commands("target", "draft", 0).values():
         assert "spec" not in command and "draft" not in command
+    with pytest.raises(ValueError, match="method='medusa'"):
+        engine_commands("target", "draft", 3, "medusa")

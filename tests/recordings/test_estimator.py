@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks import estimator
-from benchmarks.published_rows import curves, dense_rows, measurements, mixture_rows
+from benchmarks.published_rows import curves, dense_rows, later_rows, measurements, mixture_rows
 from specdec_book import recordings
-from specdec_lite.simulation.estimate import FITTED
+from specdec_lite.simulation.advice import TABLE
+from specdec_lite.simulation.estimate import FITTED, GENERATIONS, calibrate
 
 RECORDED = recordings.load("estimator").data
 
@@ -126,3 +127,40 @@ def test_the_recording_has_the_test_of_today(tested):
                 assert recorded[name] is None
             else:
                 assert row[name] == pytest.approx(recorded[name], rel=2e-3), (row, name)
+
+
+def test_rows_that_came_after_the_fit_are_inside_the_band_as_the_page_says():
+    """Five sources of 2025 and 2026. The host's part of n-gram drafts was taken from one of them."""
+    engines = {"trtllm_eagle3_70b": FITTED}
+    found = [
+        (row, estimator.predict(row, engines.get(row.source, GENERATIONS["vllm"])))
+        for row in later_rows()
+    ]
+    drafted = [(row, e) for row, e in found if row.setting == "draft model"]
+    others = [(row, e) for row, e in found if row.setting != "draft model"]
+    inside = [e.low <= row.measured <= e.high for row, e in others]
+    errors_of = [abs(e.speedup / row.measured - 1) for row, e in others]
+    band = TABLE["band"]
+    assert (sum(inside), len(others)) == (band["inside"], band["rows"])
+    assert len({row.source for row, _ in found}) == band["sources"]
+    assert np.median(errors_of) == pytest.approx(band["error"], abs=0.005)
+    assert not any(e.verdict == "pays" and row.measured < 1 for row, e in found), "no false promise"
+    assert len(drafted) == 12 and {e.verdict for _, e in drafted} == {"measure"}
+    assert all(1.7 <= e.speedup < 2.1 and 0.4 <= row.measured <= 0.47 for row, e in drafted)
+
+
+def test_one_measured_round_of_the_newest_source_predicts_its_others():
+    rows = [row for row in later_rows() if row.source == "apertus_eagle"]
+    first = next(row for row in rows if (row.gamma, row.batch) == (3, 1))
+    engine = GENERATIONS["vllm"]
+    own = calibrate(
+        *(first.target, first.draft, first.hardware, 3, 1, first.context),
+        tau=first.tau,
+        speedup=first.measured,
+        engine=engine,
+    )
+    assert own.factor < engine.factor < 1, "later engines lose less"
+    errors_of = [
+        abs(estimator.predict(r, own).speedup / r.measured - 1) for r in rows if r != first
+    ]
+    assert np.median(errors_of) < 0.02

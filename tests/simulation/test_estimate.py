@@ -20,11 +20,12 @@ from specdec_lite.simulation.estimate import (
     estimate,
     expected_experts,
     from_times,
+    schedule,
     switch_off,
     tabulate,
 )
 from specdec_lite.simulation.goodput import goodput
-from specdec_lite.simulation.sizes import CARDS, EAGLE3, MODELS
+from specdec_lite.simulation.sizes import CARDS, DSPARK, EAGLE3, MODELS
 
 DENSE, MIXTURE, SMALL = MODELS["Qwen3-32B"], MODELS["Qwen3-30B-A3B"], MODELS["Qwen3-0.6B"]
 HEAD, NONE, H100 = EAGLE3["Qwen3-32B"], Network(0), CARDS["H100"]
@@ -121,12 +122,54 @@ def test_the_band_contains_the_likely_value_and_gives_the_verdict():
     for batch, alpha in itertools.product([1, 32, 512], [0.2, 0.7, 0.95]):
         e = estimate(DENSE, SMALL, H100, alpha, 4, batch, 512)
         assert e.low < e.speedup < e.high
-        assert (e.verdict == "pays") == (e.low > 1.05)
+        assert (e.verdict == "pays") == (e.low > 1.05 and not e.doubts)
         assert (e.verdict == "loses") == (e.high < 0.95)
     assert estimate(DENSE, HEAD, H100, 0.9, 4).verdict == "pays"
     assert estimate(DENSE, SMALL, H100, 0.1, 8, 512).verdict == "loses"
     known = estimate(DENSE, SMALL, H100, 0.7, 4, engine=replace(FITTED, spread=0.0, error=0.0))
     assert known.low == known.high == known.speedup
+
+
+def test_sizes_cannot_promise_a_gain_where_a_measurement_refuted_them():
+    four = replace(H100, gpus=4)
+    sure = estimate(DENSE, HEAD, H100, 0.9, 4)
+    assert sure.verdict == "pays" and not sure.doubts
+    for arguments, words in (
+        ((DENSE, SMALL, four, 0.9, 4), "a draft model on several cards"),
+        ((DENSE, NONE, H100, 0.9, 4), "from the host"),
+        ((MIXTURE, HEAD, H100, 0.9, 4), "mixtures"),
+        ((DENSE, HEAD, H100, 0.9, 4, 128), "above 64"),
+    ):
+        e = estimate(*arguments)
+        assert e.verdict == "measure" and words in " ".join(e.doubts)
+    long = estimate(DENSE, HEAD, H100, 0.9, 4, 1, 16_384, trained=2048)
+    assert long.verdict == "measure" and "2048 tokens" in long.doubts[0]
+    own = calibrate(DENSE, SMALL, four, 4, tau=3.0, speedup=1.4)
+    assert estimate(DENSE, SMALL, four, None, 4, tau=3.0, engine=own).doubts == ()
+
+
+def test_a_long_context_widens_the_band_downwards_only():
+    near, far = (estimate(DENSE, HEAD, H100, 0.7, 4, 1, c, engine=FITTED) for c in (2048, 65_536))
+    assert far.low / far.speedup < 0.6 < near.low / near.speedup
+    assert far.high / far.speedup == pytest.approx(near.high / near.speedup, rel=0.05)
+    many = estimate(DENSE, HEAD, H100, 0.7, 4, 32, 65_536)
+    assert many.low / many.speedup > 0.85, "many sequences fill the GPU without a split"
+
+
+def test_a_block_is_drafted_in_one_pass():
+    block, chain = DSPARK["Qwen3-8B"], replace(DSPARK["Qwen3-8B"], block=False)
+    target = MODELS["Qwen3-8B"]
+    one, seven = (estimate(target, draft, H100, 0.6, 7).draft for draft in (block, chain))
+    assert seven > 5 * one
+
+
+def test_a_schedule_falls_and_ends_where_nothing_was_measured():
+    for draft in (HEAD, SMALL):
+        ranges = schedule(DENSE, draft, H100, 0.7, 512)
+        lengths = [gamma for *_, gamma in ranges]
+        assert lengths == sorted(lengths, reverse=True) and ranges[-1] == (65, 512, 0)
+        assert [later[0] - sooner[1] for sooner, later in zip(ranges, ranges[1:])] == [1, 1, 1]
+    assert schedule(DENSE, HEAD, H100, 0.05)[0] == (1, 7, 0), "a bad draft is never used"
 
 
 def test_a_measured_round_comes_out_as_measured_and_narrows_the_band():
@@ -201,7 +244,7 @@ def setting(target: Network, draft: Network, gamma: int, batch: int, context: in
 
 def test_the_interactive_computes_the_same_costs():
     points = list(itertools.product([1, 4, 16], [1, 64, 256], [0, 4096], [1, 4]))
-    pairs = ((DENSE, SMALL), (MIXTURE, NONE), (DENSE, HEAD))
+    pairs = ((DENSE, SMALL), (MIXTURE, NONE), (DENSE, replace(HEAD, block=True)))
     for target, draft in pairs:
         for engine in (FITTED, replace(FITTED, factor=1.7, batch=8)):
             calls = [

@@ -467,7 +467,9 @@ function passSeconds(network, machine, engine, batch, tokens, context) {
   const computing = operations / (engine.arithmetic * machine.throughput * machine.gpus);
   const both = (reading ** engine.overlap + computing ** engine.overlap) ** (1 / engine.overlap);
   const layer = engine.per_layer + (machine.gpus > 1 ? engine.per_exchange : 0);
-  return both + (batch * context * cache) / bandwidth + network.layers * layer;
+  // The cache is read once per sequence, unless a kernel does not split it for several positions.
+  const sequences = engine.unsplit === 1 || tokens === 1 ? batch : Math.max(batch, engine.unsplit);
+  return both + (sequences * context * cache) / bandwidth + network.layers * layer;
 }
 
 // Seconds of what a round of γ drafts costs beside its passes; γ = 0: a step of plain decoding.
@@ -478,9 +480,9 @@ function restSeconds(engine, batch, gamma) {
 }
 
 // Seconds of a draft pass; 0 for a drafter without a model.
-function draftSeconds(draft, machine, engine, batch, context) {
+function draftSeconds(draft, machine, engine, batch, context, tokens = 1) {
   if (!draft.parameters) return 0;
-  return passSeconds(draft, machine, engine, batch, 1, context) + engine.factor * engine.per_draft;
+  return passSeconds(draft, machine, engine, batch, tokens, context) + engine.factor * engine.per_draft;
 }
 
 // Bytes of all weights.

@@ -1,59 +1,6 @@
-// Will it pay? The formulas are those of specdec_lite/simulation/estimate.py; a test compares them on a grid.
+// Will it pay? The formulas are in parts/estimator.
 
-const formulas = {
-  // Costs of a round and of a plain step in seconds, for one engine.
-  costs({ target, draft, machine, gamma, batch, context }, engine) {
-    const pass = (tokens) => passSeconds(target, machine, engine, batch, tokens, context);
-    const drafting = gamma * draftSeconds(draft, machine, engine, batch, context);
-    const [verify, plain] = [pass(gamma + 1), pass(1)];
-    const [overhead, rest] = [gamma, 0].map((length) => restSeconds(engine, batch, length));
-    return {
-      draft: drafting,
-      verify,
-      overhead,
-      plain,
-      round: drafting + verify + overhead,
-      step: plain + rest,
-    };
-  },
-  // The same with the speedup, and the ends of its band of 80 %.
-  estimate(setting, engine, tokens) {
-    const speedup = (which) => {
-      const { round, step } = formulas.costs(setting, which);
-      return (tokens * step) / round;
-    };
-    const likely = speedup(engine);
-    let ends;
-    if (engine.batch) {
-      const margin = 0.06 + 0.04 * Math.abs(Math.log2(setting.batch / engine.batch));
-      ends = [likely * (1 - margin), likely * (1 + margin)];
-    } else {
-      const away = Math.exp(1.2816 * engine.spread);
-      const at = (f) => speedup({ ...engine, factor: engine.factor * f });
-      ends = [at(away) * (1 - engine.error), at(1 / away) * (1 + engine.error)];
-    }
-    const [low, high] = ends;
-    return { ...formulas.costs(setting, engine), tokens, speedup: likely, low, high };
-  },
-  // The engine whose factor makes a measured round come out right; null if the sizes contradict it.
-  calibrate(setting, engine, tau, speedup) {
-    const [free, full] = [0, 1].map((factor) => formulas.costs(setting, { ...engine, factor }));
-    const factor = ((tau / speedup) * full.step - free.round) / (full.round - free.round);
-    return factor > 0 ? { ...engine, factor, batch: setting.batch } : null;
-  },
-  // First batches at which the lower and the upper end of the band are below 1; null if there are none.
-  switchOff(setting, engine, tokens, largest = 512) {
-    const found = [null, null];
-    for (let batch = 1; batch <= largest; batch++) {
-      const { low, high } = formulas.estimate({ ...setting, batch }, engine, tokens);
-      [low, high].forEach((end, i) => {
-        if (found[i] === null && end < 1) found[i] = batch;
-      });
-    }
-    return found;
-  },
-  expectedTokens,
-};
+const formulas = { costs, estimate, calibrate, switchOff, schedule, expectedTokens };
 
 const BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const CONTEXTS = [0, 256, 1024, 4096, 16384, 32768, 65536, 131072];
@@ -164,7 +111,6 @@ function price(s, r) {
   return [million * r.step, (million * r.round) / r.tokens];
 }
 
-const verdict = (r) => (r.low > 1.05 ? "pays" : r.high < 0.95 ? "loses" : "measure");
 const range = (r) => `${r.low.toFixed(2)}–${r.high.toFixed(2)}×`;
 
 // When to stop drafting, as far as the band can say.

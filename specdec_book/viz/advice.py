@@ -1,0 +1,41 @@
+"""The box of "You serve a model": six inputs, and one card that says what to run."""
+
+import traitlets
+
+from specdec_book.viz.interactive import Interactive
+from specdec_lite.simulation.advice import INPUTS, TABLE
+
+FIRST = TABLE["situations"][0]["inputs"]
+
+
+def menu(name: str) -> traitlets.Enum:
+    """Return the trait of a menu: one of its entries' keys."""
+    keys = [each if isinstance(each, int) else each["key"] for each in INPUTS[name]]
+    return traitlets.Enum(keys, FIRST[name]).tag(sync=True)
+
+
+class Advice(Interactive):
+    """Six menus, the card that follows from them, and fields for one measured round.
+
+    Attributes:
+        target: Key of the target.
+        machine: Key of the hardware.
+        kind: Key of the kind of output.
+        engine: Key of the engine.
+        batch: Requests at once.
+        context: Tokens of each request.
+        tau: Tokens per round of a measured round; 0 if there is none, as in the next three.
+        gamma: Drafted tokens of that round.
+        speedup: Its tokens per second ÷ those without drafts.
+        alpha: Acceptance rate, if the round accepted drafts by a coin.
+    """
+
+    module = "advice"
+    label = "How to serve your target: six inputs, and one card of seven rows"
+
+    target, machine, kind, engine = map(menu, ("target", "machine", "kind", "engine"))
+    batch, context = map(menu, ("batch", "context"))
+    tau = traitlets.Float(0, min=0, max=17).tag(sync=True)
+    gamma = traitlets.Int(3, min=1, max=16).tag(sync=True)
+    speedup = traitlets.Float(0, min=0, max=17).tag(sync=True)
+    alpha = traitlets.Float(0, min=0, max=1).tag(sync=True)

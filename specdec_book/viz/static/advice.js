@@ -1,0 +1,255 @@
+// How to serve a target with drafts: six inputs, and one card of seven rows. The rules are the library's advice.json
+// (TABLE), which specdec_lite/simulation/advice.py reads too; a test compares both.
+
+const { inputs: INPUTS, rows: ROWS } = TABLE;
+const UNKNOWN_LONG = 32768; // context from which a head of unstated training length is treated as too short
+
+const choice = (name, key) => INPUTS[name].find((entry) => entry.key === key);
+
+function matches(when, state) {
+  return Object.entries(when).every(([name, wanted]) => {
+    if (wanted?.least !== undefined) return state[name] >= wanted.least;
+    return [wanted].flat().includes(state[name]);
+  });
+}
+
+const first = (rules, state, key = "text") => rules.find((rule) => matches(rule.when, state))[key];
+
+// The facts that rules ask for, from the six inputs.
+function stateFrom(inputs) {
+  const [target, machine] = [choice("target", inputs.target), choice("machine", inputs.machine)];
+  const [{ method, trained = 0 }] = target.drafts;
+  const state = {
+    ...inputs,
+    place: ["laptop", "apple"].includes(machine.key) ? machine.key : "gpu",
+    experts: target.experts ?? false,
+    bits: target.bits ?? 16,
+    method,
+    trained,
+    long: method !== "mtp" && inputs.context > (trained || UNKNOWN_LONG - 1),
+  };
+  return { ...state, use: first(TABLE.do, state, "use") };
+}
+
+// The sizes of the target, its draft and the cards; null if they are not in the lists.
+function networks(state) {
+  const [target, machine] = [choice("target", state.target), choice("machine", state.machine)];
+  const head = TABLE.networks[state.method]?.[target.sizes];
+  if (!head || !machine.card || !["head", "ngram"].includes(state.use)) return null;
+  return {
+    target: TABLE.networks.target[target.sizes],
+    draft: state.use === "ngram" ? TABLE.networks.none : head,
+    machine: { ...TABLE.cards[machine.card], gpus: machine.gpus },
+    batch: state.batch,
+    context: state.context,
+  };
+}
+
+function engineFor(state, known) {
+  const engine = TABLE.engines[state.engine] ?? TABLE.engines.fitted;
+  if (!known || !state.tau || !state.speedup) return engine;
+  return calibrate({ ...known, gamma: state.gamma || 3 }, engine, state.tau, state.speedup) ?? engine;
+}
+
+// The acceptance rate, and whether it is given, follows from τ, or is assumed.
+function alphaOf({ alpha, tau, gamma, method }) {
+  if (alpha) return [alpha, "given"];
+  if (!tau) return [TABLE.alpha[method] ?? 0.65, "assumed, not measured"];
+  let [low, high] = [0, 1];
+  for (let i = 0; i < 30; i++) {
+    const middle = (low + high) / 2;
+    if (expectedTokens(middle, gamma || 3) < tau) low = middle;
+    else high = middle;
+  }
+  return [low, `what your τ of ${tau.toFixed(2)} at γ = ${gamma || 3} says`];
+}
+
+const vllmForm = (ranges) => `[${ranges.map((range) => `[${range.join(", ")}]`).join(", ")}]`;
+const sglangForm = (ranges) =>
+  `{${ranges.map(([begin, , gamma]) => `"${begin}": {"candidate_steps": [${gamma}]}`).join(", ")}}`;
+
+function gainText(state, known, ranges) {
+  const published = first(TABLE.gains, state);
+  const { inside, rows, sources } = TABLE.band;
+  if (!known) {
+    const why = state.use === "none" ? "this card drafts nothing" : "its sizes are not in the list";
+    return `Not computed: ${why}. Published: ${published}`;
+  }
+  const engine = engineFor(state, known);
+  if (state.use === "ngram") {
+    const { round, step } = costs({ ...known, gamma: 4 }, engine);
+    return `Pays where τ over all steps exceeds ${(round / step).toFixed(2)}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
+  }
+  const { batch, context } = state;
+  const [alpha, origin] = alphaOf(state);
+  const gamma = Math.max(1, ranges.find(([begin, end]) => begin <= batch && batch <= end)[2]);
+  const setting = { ...known, gamma, trained: state.trained || Infinity };
+  const e = estimate(setting, engine, expectedTokens(alpha, gamma));
+  let doubts = e.doubts.map((doubt) => ` Doubt: ${doubt}.`).join("");
+  const weights = ({ parameters, bytes_per_weight: bytes, chosen, expert_parameters: expert }) =>
+    (parameters + (expert ? chosen * expert : 0)) * bytes;
+  const caches = batch * context * known.target.cache_bytes;
+  const need = (weights(known.target) + weights(known.draft) + caches) / 1e9;
+  const { memory } = choice("machine", state.machine);
+  if (need > 0.9 * memory)
+    doubts += ` It does not fit: ${need.toFixed(0)} GB of ${memory} GB, so fewer requests run at once.`;
+  const sure = engine.batch
+    ? "One measured round set this band."
+    : `This band held ${inside} of ${rows} rows of ${sources} sources that the fit had not seen.`;
+  return `Likely ${e.speedup.toFixed(2)}× at ${batch} requests with γ = ${gamma}, band ${e.low.toFixed(2)} to ${e.high.toFixed(2)}×: **${verdict(e)}**. α = ${alpha.toFixed(2)} is ${origin}.${doubts} ${sure} Published: ${published}`;
+}
+
+// The seven rows [name, Markdown] for six inputs.
+function card(inputs) {
+  const state = stateFrom(inputs);
+  const known = networks(state);
+  const [target, machine] = [choice("target", state.target), choice("machine", state.machine)];
+  const ranges =
+    known && state.use === "head"
+      ? schedule(known, engineFor(state, known), alphaOf(state)[0], TABLE.longest[state.method])
+      : [];
+  const gamma = ranges.length ? Math.max(1, ranges[0][2]) : state.kind === "batch" ? 1 : 3;
+  const [draft] = target.drafts;
+  const values = {
+    target: target.repo,
+    draft: draft.repo,
+    method: draft.method,
+    gamma,
+    root: gamma + 1,
+    tp: machine.gpus > 1 ? ` \\\n  --tensor-parallel-size ${machine.gpus}` : "",
+    tp_size: machine.gpus > 1 ? ` --tp-size ${machine.gpus}` : "",
+    slots: Math.max(64, state.batch),
+    vllm_schedule: vllmForm(ranges),
+    vllm_positions: TABLE.vllm_positions,
+  };
+  const filled = (text) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+  let checkpoint = "None.";
+  if (!["none", "ngram"].includes(state.use)) {
+    const link = draft.repo.includes("/") ? `[${draft.repo}](https://huggingface.co/${draft.repo})` : "";
+    const unstated = state.method === "mtp" ? "" : "trained length not stated";
+    const stated = draft.trained ? `trained for ${draft.trained.toLocaleString("en-US")} tokens` : unstated;
+    checkpoint = `${[link, stated, draft.note].filter(Boolean).join("; ")}.`;
+  }
+  const fixed = {
+    none: "0 at every batch: no drafts.",
+    ngram: "One length: 4 up to 8 requests, then measure.",
+  };
+  let lengths = fixed[state.use] ?? `Not computed: begin with γ = ${gamma} up to 8 requests.`;
+  if (ranges.length)
+    lengths =
+      state.engine === "sglang"
+        ? `Computed, as \`adaptive.json\`: \`${sglangForm(ranges)}\`.`
+        : `Computed: \`${values.vllm_schedule}\`, which is (first batch, last batch, γ).`;
+  const troubles = TABLE.wrong.filter((rule) => matches(rule.when, state)).slice(0, 3);
+  const texts = [
+    first(TABLE.do, state),
+    `\`\`\`bash\n${filled(first(TABLE.lines, state))}\n\`\`\`\n${filled(first(TABLE.starts, state))}`,
+    checkpoint,
+    gainText(state, known, ranges),
+    lengths,
+    first(TABLE.measure, state),
+    troubles.map(({ text }, i) => `${i + 1}. ${text}`).join("\n"),
+  ];
+  return ROWS.map((name, i) => [name, texts[i]]);
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+// The nodes of a line of Markdown: `code`, **bold** and links.
+function inline(text) {
+  const parts = text.split(/(`[^`]+`|\*\*[^*]+\*\*|\*[^*]+\*|\[[^\]]+\]\([^)]+\))/);
+  return parts.map((part) => {
+    const link = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(part);
+    if (link) return make("a", { href: link[2] }, link[1]);
+    if (part.startsWith("`")) return make("code", {}, part.slice(1, -1));
+    if (part.startsWith("**")) return make("strong", {}, part.slice(2, -2));
+    if (part.startsWith("*")) return make("em", {}, part.slice(1, -1));
+    return part;
+  });
+}
+
+function nodesOf(text) {
+  const code = /^```bash\n([\s\S]*?)\n```\n([\s\S]*)$/.exec(text);
+  if (code)
+    return [make("pre", { tabindex: 0 }, make("code", {}, code[1])), make("p", {}, ...inline(code[2]))];
+  const items = text.split("\n").map((line) => line.replace(/^\d\. /, ""));
+  if (items.length === 1) return inline(text);
+  return [make("ol", {}, ...items.map((item) => make("li", {}, ...inline(item))))];
+}
+
+const MENUS = [
+  ["target", "Target"],
+  ["machine", "Hardware"],
+  ["batch", "Requests at once"],
+  ["context", "Context, tokens"],
+  ["kind", "Kind of output"],
+  ["engine", "Engine"],
+];
+const MEASURED = [
+  ["tau", "τ", "tokens per round"],
+  ["gamma", "γ", "of that run"],
+  ["speedup", "speedup", "drafted ÷ plain"],
+  ["alpha", "α", "if τ was synthetic"],
+];
+const DEFAULTS = { ...TABLE.situations[0].inputs, tau: 0, gamma: 3, speedup: 0, alpha: 0 };
+
+function render({ model, el }) {
+  const id = newId("advice");
+  const state = () => stateOf(model, DEFAULTS);
+  const change = (values) => assign(model, values);
+  const optionsOf = (name) =>
+    INPUTS[name].map((entry) => (typeof entry === "number" ? { key: entry, name: String(entry) } : entry));
+  const menus = MENUS.map(([name, label]) => {
+    const options = optionsOf(name);
+    const node = indexMenu(
+      `${id}-${name}`,
+      options.map((option) => ({ label: option.name })),
+      (i) => change({ [name]: options[i].key }),
+    );
+    node.dataset.name = name;
+    return [name, node, field(`${id}-${name}`, label, node)];
+  });
+  const boxes = MEASURED.map(([name, label, note]) => {
+    const input = make("input", {
+      id: `${id}-${name}`,
+      type: "number",
+      min: 0,
+      step: "any",
+      "data-name": name,
+    });
+    input.addEventListener("input", () => change({ [name]: Math.max(0, Number(input.value) || 0) }));
+    return [name, input, field(`${id}-${name}`, [`${label} `, make("small", {}, note)], input)];
+  });
+  const answer = make("dl", { class: "sdl-card", "aria-live": "polite" });
+  const note = make("p", { class: "sdl-note", "aria-live": "polite" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-low sdl-advice", "aria-label": "How to serve your target" },
+    controlRow(...menus.map(([, , node]) => node)),
+    answer,
+    controlRow(...boxes.map(([, , node]) => node)),
+    note,
+  );
+  root.addEventListener("keydown", (event) => event.stopPropagation());
+  const draw = () => {
+    const s = state();
+    for (const [name, node] of menus)
+      node.value = String(optionsOf(name).findIndex((option) => option.key === s[name]));
+    for (const [name, input] of boxes)
+      if (input !== document.activeElement) input.value = s[name] > 0 ? s[name] : "";
+    const rows = card(s);
+    answer.replaceChildren(
+      ...rows.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...nodesOf(text))]),
+    );
+    const known = networks(stateFrom(s));
+    const engine = known && engineFor(stateFrom(s), known);
+    note.textContent = !known
+      ? "A measured round calibrates cards whose sizes are in the list."
+      : engine.batch
+        ? `Calibrated: your engine’s overheads are ${engine.factor.toFixed(2)} times the fitted ones. Gain and schedule above follow.`
+        : "After the first run, enter its τ and its speedup at this number of requests: the schedule above is then computed for your engine.";
+  };
+  return live({ model, el }, root, Object.keys(DEFAULTS), draw, () => {});
+}
+
+export default { render, formulas: { card } };
