@@ -146,7 +146,9 @@ def test_rows_that_came_after_the_fit_are_inside_the_band_as_the_page_says():
     assert np.median(errors_of) == pytest.approx(band["error"], abs=0.005)
     assert not any(e.verdict == "pays" and row.measured < 1 for row, e in found), "no false promise"
     assert len(drafted) == 12 and {e.verdict for _, e in drafted} == {"measure"}
-    assert all(1.7 <= e.speedup < 2.1 and 0.4 <= row.measured <= 0.47 for row, e in drafted)
+    measured = [row.measured for row, _ in drafted]
+    assert 0.37 < min(measured) and max(measured) < 0.475, "0.38 to 0.47, the page says"
+    assert all(1.7 <= e.speedup < 2.1 for _, e in drafted)
 
 
 def test_one_measured_round_of_the_newest_source_predicts_its_others():
