@@ -403,7 +403,8 @@ def cards() -> str:
         parts = [f"````{{dropdown}} {situation['title']}"]
         for row in advice.ROWS:
             if row != "Line":
-                parts.append(f"**{row}.** {rows[row]}".replace(".** 1.", ".**\n\n1.", 1))
+                mark = "<!-- checked: tests/book/test_serve_page.py -->" * (row == "Gain")
+                parts.append(f"**{row}.** {rows[row]}{mark}".replace(".** 1.", ".**\n\n1.", 1))
                 continue
             parts.append(f"**Line.** **{name} {engine['version']}, {check}.**")
             parts.append(f"```{code.strip()}\n```\n\n*At start:* {starts.strip()}")

@@ -62,7 +62,7 @@ def add_situation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", help="a target of the page's menu, such as llama-70b")
     parser.add_argument("draft", help="auto: the method that the card recommends; or its name")
     parser.add_argument("machine", metavar="card", help="hardware of the page's menu, as 4-h100")
-    parser.add_argument("--batch", type=int, default=1, help="requests at once")
+    parser.add_argument("--batch", type=int, default=1, help="concurrent requests")
     parser.add_argument("--context", type=int, default=1024, help="tokens of each request")
     parser.add_argument("--kind", default="chat", help="kind of output of the page's menu")
     parser.add_argument("--engine", default="vllm", help="vllm, sglang or llama.cpp")

@@ -22,7 +22,7 @@ class Advice(Interactive):
         machine: Key of the hardware.
         kind: Key of the kind of output.
         engine: Key of the engine.
-        batch: Requests at once.
+        batch: Concurrent requests.
         context: Tokens of each request.
         tau: Tokens per round of a measured round; 0 if there is none, as in the next three.
         gamma: Drafted tokens of that round.

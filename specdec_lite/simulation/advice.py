@@ -165,8 +165,8 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     """Return the seven rows (name, Markdown) for six inputs.
 
     Args:
-        inputs: target, machine, kind and engine, by the keys of `advice.json`; batch, the requests
-            at once; context, tokens of each; optionally alpha, or tau, speedup and gamma of one
+        inputs: target, machine, kind and engine, by the keys of `advice.json`; batch, the concurrent
+            requests; context, tokens of each; optionally alpha, or tau, speedup and gamma of one
             measured round at this batch.
 
     Raises:

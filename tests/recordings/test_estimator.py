@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from benchmarks import estimator
 from benchmarks.published_rows import curves, dense_rows, later_rows, measurements, mixture_rows
@@ -141,6 +142,9 @@ def test_rows_that_came_after_the_fit_are_inside_the_band_as_the_page_says():
     inside = [e.low <= row.measured <= e.high for row, e in others]
     errors_of = [abs(e.speedup / row.measured - 1) for row, e in others]
     band = TABLE["band"]
+    for page in ("serve.md", "limits.md"):
+        text = (ROOT / "book" / page).read_text("utf-8")
+        assert "1.7 to 2.1× where vLLM measured 0.38 to 0.47×" in text and "50" in text
     assert (sum(inside), len(others)) == (band["inside"], band["rows"])
     assert len({row.source for row, _ in found}) == band["sources"]
     assert np.median(errors_of) == pytest.approx(band["error"], abs=0.005)
