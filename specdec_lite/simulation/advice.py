@@ -22,6 +22,7 @@ from specdec_lite.simulation.estimate import (
 
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 INPUTS, ROWS = TABLE["inputs"], TABLE["rows"]
+Sizes = tuple[Network, Network, Hardware]
 UNKNOWN_LONG = 32_768
 """Context from which a head of unstated training length is treated as too short."""
 
@@ -76,11 +77,11 @@ def state_of(inputs: dict) -> dict:
     return state
 
 
-def networks(state: dict) -> tuple[Network, Network, Hardware] | None:
+def networks(state: dict) -> Sizes | None:
     """Return the sizes of the target, its draft and the cards; None if they are not in the lists."""
     target, machine = choice("target", state["target"]), choice("machine", state["machine"])
     heads = {"eagle3": sizes.EAGLE3, "dspark": sizes.DSPARK}.get(state["method"], {})
-    name = target.get("sizes")
+    name = target.get("sizes", "")
     if name not in heads or "card" not in machine or state["use"] not in ("head", "ngram"):
         return None
     draft = Network(0.0) if state["use"] == "ngram" else heads[name]
@@ -88,13 +89,13 @@ def networks(state: dict) -> tuple[Network, Network, Hardware] | None:
     return sizes.MODELS[name], draft, cards
 
 
-def engine_of(state: dict, known: tuple | None) -> Engine:
+def engine_of(state: dict, known: Sizes | None) -> Engine:
     """Return the engine of the inputs, calibrated if they have a measured round."""
     engine = GENERATIONS.get(state["engine"], GENERATIONS["fitted"])
     if known is None or not state.get("tau") or not state.get("speedup"):
         return engine
-    run = (*known, state.get("gamma", 3), state["batch"], state["context"])
-    return calibrate(*run, tau=state["tau"], speedup=state["speedup"], engine=engine)
+    load = state.get("gamma", 3), state["batch"], state["context"]
+    return calibrate(*known, *load, tau=state["tau"], speedup=state["speedup"], engine=engine)
 
 
 def vllm_schedule(ranges: list[tuple[int, int, int]]) -> str:
@@ -121,7 +122,7 @@ def alpha_of(state: dict) -> tuple[float, str]:
     return low, f"what your τ of {state['tau']:.2f} at γ = {gamma} says"
 
 
-def gain_text(state: dict, known: tuple | None, ranges: list[tuple[int, int, int]]) -> str:
+def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int]]) -> str:
     """Return the computed gain with its band, or why there is none, and what is published."""
     published, band = first(TABLE["gains"], state), TABLE["band"]
     if known is None or state["use"] not in ("head", "ngram"):
@@ -179,8 +180,8 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     if known and state["use"] == "head":
         engine = engine_of(state, known)
         longest = TABLE["longest"][state["method"]]
-        sizes_and_load = (*known, alpha_of(state)[0], state["context"])
-        ranges = schedule(*sizes_and_load, engine=engine, longest=longest)
+        alpha, context = alpha_of(state)[0], state["context"]
+        ranges = schedule(*known, alpha, context, engine=engine, longest=longest)
     gamma = max(ranges[0][2], 1) if ranges else 1 if state["kind"] == "batch" else 3
     draft, gpus = target["drafts"][0], machine["gpus"]
     values = {

@@ -45,10 +45,12 @@ def mixture(
     )
 
 
-def eagle3_head(hidden: int, inner: int, heads: int, kv_heads: int = 8) -> Network:
+def eagle3_head(
+    hidden: int, inner: int, heads: int, kv_heads: int = 8, vocabulary: int = 32_000
+) -> Network:
     """Return an EAGLE-3 head: one layer whose attention reads twice the width, and its own output."""
     block = attention(hidden, heads, kv_heads, 128, 2 * hidden) + 3 * hidden * inner
-    return Network(block + hidden * 32_000, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
+    return Network(block + hidden * vocabulary, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
 
 
 def eagle_head(hidden: int, inner: int, heads: int, kv_heads: int, vocabulary: int) -> Network:
