@@ -71,7 +71,12 @@ def name_of(recording: Recording) -> str:
 
 
 def finish(
-    fig: go.Figure, recordings: Sequence[Recording], steps: Sequence[str], subject: dict, **more
+    fig: go.Figure,
+    recordings: Sequence[Recording],
+    steps: Sequence[str],
+    subject: dict,
+    alt: str,
+    name: str,
 ) -> go.Figure:
     """Finish a figure of recordings: roles of other cards, and what they lack, below the axis."""
     names = {name_of(each) for each in recordings} - {""}
@@ -85,12 +90,16 @@ def finish(
         for phrase in measured.missing(each, steps)
     ]
     axis = fig.layout.xaxis.title
-    axis.text = "<br>".join((axis.text, *("<br>".join(wrap(note, 90)) for note in notes)))
+    lines = [line for note in notes for line in wrap(note, 90)]
+    if lines:
+        axis.text += f"<br><span style='font-size:11px'>{'<br>'.join(lines)}</span>"
+    rows = len(lines) + max(0, len(fig.data) - 6) * (name == "gpu-formula")
+    fig.layout.height = (fig.layout.height or 380) + 22 * rows
     present = {trace.name for trace in fig.data} | {
         bar for trace in fig.data if trace.type == "bar" for bar in trace.y
     }
     subject = {name: role for name, role in subject.items() if name in present}
-    return figure(fig, source=recordings[0].source, subject=subject | roles, **more)
+    return figure(fig, alt, name, source=recordings[0].source, subject=subject | roles)
 
 
 def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 16, 64, 128)):

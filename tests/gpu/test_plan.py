@@ -244,6 +244,39 @@ def test_a_failing_step_is_recorded_and_the_others_go_on(tmp_path, monkeypatch):
     assert run.missing_steps(arguments("--only", *names), steps) == names
 
 
+def test_an_interrupted_run_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
+    def interrupt(bench):
+        bench.keep({"rows": [1]})
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(run.STEPS, "passes", run.Step(interrupt, 1))
+    options = ["--device", "cpu", "--tiny", "--out", str(tmp_path), "--only", "card", "passes"]
+    with pytest.raises(SystemExit) as ended:
+        run.run_steps(arguments(*options))
+    (file,) = tmp_path.glob("gpu/*.json")
+    steps = json.loads(file.read_text("utf-8"))["steps"]
+    assert ended.value.code == launch.INTERRUPTED and "peak" in steps["card"]
+    assert steps["passes"]["rows"] == [1] and steps["passes"]["error"] == "interrupted"
+    monkeypatch.setattr(launch.subprocess, "run", lambda *args, **more: interrupt(run.Recorder))
+    monkeypatch.setattr(run.Recorder, "keep", print, raising=False)
+    assert launch.main(arguments()) == launch.INTERRUPTED
+    assert "--resume measures the rest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "cuda, driver", [(None, "none"), ("13.0", "driver on your system is too old")]
+)
+def test_without_a_gpu_a_sentence_says_why_and_where_to_get_one(cuda, driver, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+
+    def too_old():
+        raise RuntimeError(f"The NVIDIA {driver} (found version 11040).\nUpdate it.")
+
+    monkeypatch.setattr(torch.cuda, "init", too_old)
+    why = "built for CPUs alone" if cuda is None else f"({'The NVIDIA ' + driver} (found"
+    assert why in run.no_gpu() and "Colab" in run.no_gpu() and "\n" not in run.no_gpu()
+
+
 def test_a_broken_device_ends_the_process_and_another_one_goes_on(monkeypatch):
     calls = []
 

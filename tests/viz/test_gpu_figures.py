@@ -57,7 +57,9 @@ def test_each_card_is_in_each_figure_or_the_figure_says_why(build, names, gpus, 
     alone, fig = build(gpus), build(with_own(*names))
     assert role_faults(json.loads(fig.to_json())) == []
     assert fig.layout.title.text == alone.layout.title.text
-    axis = fig.layout.xaxis.title.text.replace("<br>", " ")
+    axis = fig.layout.xaxis.title.text.replace("<br>", " ").replace(
+        "<span style='font-size:11px'>", ""
+    )
     for name in names:
         added = [trace for trace in fig.data if trace.name.startswith(f"your GPU, {name}")]
         whole = not any("error" in step for step in CARDS[name]["steps"].values())
