@@ -146,10 +146,10 @@ def mutants(data: dict) -> nodes.container:
     heads = ("killed", "survived", "untested", "timed out")
     counts = (
         (nodes.literal("", room), *(str(counts[head]) for head in heads))
-        for room, counts in data.get("rooms", data.get("modules")).items()
+        for room, counts in data["rooms"].items()
     )
     survivors = (
-        [nodes.literal("", row.get(key, "")) for key in ("name", "line", "change")]
+        [nodes.literal("", row[key]) for key in ("name", "line", "change")]
         for row in data["survivors"]
     )
     columns = ("function", "a line", "a change of it that was not detected")
