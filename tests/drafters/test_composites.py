@@ -32,8 +32,6 @@ SAMPLE = [
 """The drafters inside two composites, and inside one in `make test`."""
 SELF = ("early exit whose layers are not run again", "early exit with an adapter")
 TARGET = native()
-REASONS = "tree|same_noise|native|hidden states|noise|model without|chain"
-"""What a refusal names."""
 
 
 def decode_or_refuse(make, length: int = 24):
