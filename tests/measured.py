@@ -34,6 +34,7 @@ SETTING = re.compile(
     r"(?:Python|in|transformers|PyTorch|vLLM|SGLang) \d+\.\d+\b(?!\.\d| ?[%×])"
 )
 CITED = re.compile(r"\]\(https?://(?!(?:colab|specdec-lite|github\.com/specdec-lite))|\{cite")
+TITLE = r'\b(?:title|alt|finding|caption)=\(?f?"([^"]+)"'
 SKIPPED_HEADING = re.compile(r"(?m)^#+ .*(?:Exercises|References|questions|Questions)")
 HEADING = re.compile(r"(?m)^(?=#{1,2} )")
 FENCE = re.compile(r"(?P<ticks>`{3,})(?P<info>.*)")
@@ -85,8 +86,11 @@ def pages() -> dict[str, str]:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".ipynb":
             cells = json.loads(text)["cells"]
+            kinds = {"markdown": r"(?s).+", "code": TITLE}
             text = "\n\n".join(
-                "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
+                part
+                for cell in cells
+                for part in re.findall(kinds[cell["cell_type"]], "".join(cell["source"]))
             )
         texts[file.relative_to(ROOT).as_posix()] = text
     return texts

@@ -36,7 +36,7 @@ RATES = [  # tokens per second: plain one by one, plain in graphs, drafted one b
 BOTH = [  # seconds of reading of the target's and the draft's operations, a launch, the shortest
     ([9.0, 9.0, 9.0], [0.5, 0.5], 5.0, 2.0),
     ([30.0, 30.0], [1.0, 1.0, 1.0, 1.0], 10.0, 2.0),
-    ([8.0] * 4, [4.0] * 4, 1.0, 2.0),
+    ([8.0] * 4, [0.4] * 4, 1.0, 0.5),
 ]
 ROUNDS = [  # uniforms, p and q of the drafted tokens
     ([0.2, 0.9, 0.1], [0.5, 0.2, 0.8], [0.5, 0.4, 0.4]),
