@@ -128,7 +128,7 @@ BUDGETS = {
     "specdec_book": 409,
     "specdec_book/exercises": 3882,
     "specdec_book/recordings": 1508,
-    "specdec_book/viz": 15325,
+    "specdec_book/viz": 15324,
     "specdec_lite": 3386,
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2629,

@@ -5,16 +5,15 @@ class carries the module to JupyterLab, to Colab and to a static page.
 """
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
 import anywidget
 import traitlets
 
-import specdec_lite
-
 STATIC = Path(__file__).parent / "static"
-LIBRARY = Path(specdec_lite.__path__[0])
+LIBRARY = Path(str(files("specdec_lite")))
 TABLES = {"log_line": "diagnosis/formats.json", "advice": "simulation/advice.json"}
 """Module → the library's table that it reads, as the constant TABLE."""
 SHARED = {"payoff": "estimator", "advice": "estimator"}
