@@ -180,6 +180,7 @@ def test_new_heads_are_copies_of_the_targets_own_head():
     hidden = torch.randn(2, 5, target.hidden_size, dtype=target.dtype)
     heads = Heads(target.hidden_size, 3).to(target.dtype)
     assert torch.equal(heads(hidden), hidden[:, :, None].expand(2, 5, 3, -1)) and heads.count == 3
+    assert heads.up.std().item() == pytest.approx(target.hidden_size**-0.5, rel=0.1)
     taught = taught_heads("native")
     assert torch.allclose(taught(hidden, slice(1, 2))[..., 0, :], taught(hidden)[..., 1, :])
 
