@@ -142,7 +142,7 @@ BUDGETS = {
     "specdec_lite/theory": 606,
     "specdec_lite/training": 2746,
     "tests": 10614,
-    "tests/acceptance": 832,
+    "tests/acceptance": 831,
     "tests/benchmarks": 1602,
     "tests/book": 2255,
     "tests/diagnosis": 1429,
