@@ -18,16 +18,10 @@ class Advice(Interactive):
     """Six menus, the card that follows from them, and fields for one measured round.
 
     Attributes:
-        target: Key of the target.
-        machine: Key of the hardware.
-        kind: Key of the kind of output.
-        engine: Key of the engine.
-        batch: Concurrent requests.
-        context: Tokens of each request.
-        tau: Tokens per round of a measured round; 0 if there is none, as in the next three.
-        gamma: Drafted tokens of that round.
-        speedup: Its tokens per second ÷ those without drafts.
-        alpha: Acceptance rate, if the round accepted drafts by a coin.
+        target, machine, kind, engine: Keys of the menus.
+        batch, context: Concurrent requests, and tokens of each.
+        tau, gamma, speedup: One measured round; τ = 0 if there is none.
+        alpha: Acceptance rate, if that round accepted drafts by a coin; 0 if not.
     """
 
     module = "advice"

@@ -185,11 +185,12 @@ const MENUS = [
   ["kind", "Kind of output"],
   ["engine", "Engine"],
 ];
+// name, label, note, largest, whether it counts
 const MEASURED = [
-  ["tau", "τ", "tokens per round"],
-  ["gamma", "γ", "of that run"],
-  ["speedup", "speedup", "drafted ÷ plain"],
-  ["alpha", "α", "if τ was synthetic"],
+  ["tau", "τ", "tokens per round", 17, false],
+  ["gamma", "γ", "of that run", 16, true],
+  ["speedup", "speedup", "drafted ÷ plain", 17, false],
+  ["alpha", "α", "if τ was synthetic", 1, false],
 ];
 const DEFAULTS = { ...TABLE.situations[0].inputs, tau: 0, gamma: 3, speedup: 0, alpha: 0 };
 
@@ -201,25 +202,11 @@ function render({ model, el }) {
     INPUTS[name].map((entry) => (typeof entry === "number" ? { key: entry, name: String(entry) } : entry));
   const menus = MENUS.map(([name, label]) => {
     const options = optionsOf(name);
-    const node = indexMenu(
-      `${id}-${name}`,
-      options.map((option) => ({ label: option.name })),
-      (i) => change({ [name]: options[i].key }),
-    );
-    node.dataset.name = name;
+    const labels = options.map((option) => ({ label: option.name }));
+    const node = indexMenu(`${id}-${name}`, labels, (i) => change({ [name]: options[i].key }));
     return [name, node, field(`${id}-${name}`, label, node)];
   });
-  const boxes = MEASURED.map(([name, label, note]) => {
-    const input = make("input", {
-      id: `${id}-${name}`,
-      type: "number",
-      min: 0,
-      step: "any",
-      "data-name": name,
-    });
-    input.addEventListener("input", () => change({ [name]: Math.max(0, Number(input.value) || 0) }));
-    return [name, input, field(`${id}-${name}`, [`${label} `, make("small", {}, note)], input)];
-  });
+  const [boxes, showBoxes] = numberBoxes(id, MEASURED, change);
   const answer = make("dl", { class: "sdl-card", "aria-live": "polite" });
   const note = make("p", { class: "sdl-note", "aria-live": "polite" });
   const root = make(
@@ -227,7 +214,7 @@ function render({ model, el }) {
     { class: "sdl sdl-low sdl-advice", "aria-label": "How to serve your target" },
     controlRow(...menus.map(([, , node]) => node)),
     answer,
-    controlRow(...boxes.map(([, , node]) => node)),
+    controlRow(...boxes),
     note,
   );
   root.addEventListener("keydown", (event) => event.stopPropagation());
@@ -235,19 +222,15 @@ function render({ model, el }) {
     const s = state();
     for (const [name, node] of menus)
       node.value = String(optionsOf(name).findIndex((option) => option.key === s[name]));
-    for (const [name, input] of boxes)
-      if (input !== document.activeElement) input.value = s[name] > 0 ? s[name] : "";
+    showBoxes(s);
     const rows = card(s);
     answer.replaceChildren(
       ...rows.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...nodesOf(text))]),
     );
-    const known = networks(stateFrom(s));
-    const engine = known && engineFor(stateFrom(s), known);
-    note.textContent = !known
-      ? "A measured round calibrates cards whose sizes are in the list."
-      : engine.batch
-        ? `Calibrated: your engine’s overheads are ${engine.factor.toFixed(2)} times the fitted ones. Gain and schedule above follow.`
-        : "After the first run, enter its τ and its speedup at this number of requests: the schedule above is then computed for your engine.";
+    const { batch, factor } = engineFor(s, networks(stateFrom(s)));
+    note.textContent = batch
+      ? `Calibrated: your engine’s overheads are ${factor.toFixed(2)} times the fitted ones. Gain and schedule follow.`
+      : "After the first run, enter its τ and its speedup at this number of requests: the schedule is then computed for your engine, if the card has one.";
   };
   return live({ model, el }, root, Object.keys(DEFAULTS), draw, () => {});
 }
