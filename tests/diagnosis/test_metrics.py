@@ -6,6 +6,7 @@ Every text is also given to the page's reader (`log_line.js`), whose answer must
 import json
 import random
 import re
+from pathlib import Path
 
 import pytest
 from javascript import evaluate
@@ -223,38 +224,10 @@ def test_the_older_log_line_of_vllm():
     assert reading.alpha == reading.drafted_acceptance and not reading.alpha_is_fitted
 
 
-def test_the_benchmark_and_the_example_of_vllm():
-    bench = """---------------Speculative Decoding---------------
-Acceptance rate (%):                     50.00
-Acceptance length:                       2.00
-Drafts:                                  1000
-Draft tokens:                            2000
-Accepted tokens:                         1000
-Per-position acceptance (%):
-  Position 0:                            60.00
-  Position 1:                            40.00
-=================================================="""
-    reading = explain(bench)
-    assert reading.tau == 2 and reading.gamma == 2 and reading.rates == (0.6, 0.4)
-    assert reading.drafted_acceptance == 0.5 and not reading.alpha_is_fitted
-    example = (
-        "total_num_output_tokens: 2000\nnum_drafts: 1000\nnum_draft_tokens: 2000\n"
-        "num_accepted_tokens: 1000\nmean acceptance length: 2.00\n"
-        "acceptance at token 0: 0.60\nacceptance at token 1: 0.40\n"
-    )
-    other = explain(example)
-    assert (other.tau, other.gamma, other.rates) == (reading.tau, reading.gamma, reading.rates)
-
-
 def test_counters_with_an_exponent():
     page = COUNTERS.replace(" 200.0", " 1.5e+06").replace(" 800.0", " 6e+06")
     reading = explain(page.replace(" 390.0", " 2.805e+06"))
     assert reading.tau == pytest.approx(2.87) and reading.gamma == 4
-
-
-def test_the_benchmark_of_tensorrt():
-    reading = explain("[AR] MINIMUM: 1.00\n[AR] MAXIMUM: 4.00\n[AR] AVERAGE: 2.41\n", gamma=3)
-    assert reading.tau == 2.41 and reading.drafted_acceptance == pytest.approx(0.47)
 
 
 def test_tensorrt_and_a_request_of_vllm():
@@ -363,30 +336,6 @@ def test_drafts_of_one_length_have_a_profile():
     near(explain(line).profile, (0.8,) * 4)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "#questions: 80, Throughput: 378.57 token/s, Acceptance length: 5.39",
-        "acc_length=5.39\nspeed=100.43 token/s",
-        '{"internal_states": [{"avg_spec_accept_length": 5.39}]}',
-    ],
-)
-def test_summaries_of_benchmarks_of_sglang(text):
-    reading = explain(text, 8)
-    assert reading.engine == "SGLang, benchmark" and reading.tau == 5.39
-    assert theory.expected_tokens(reading.alpha, 8) == pytest.approx(5.39)
-    assert any("counts the root" in note for note in explain(text).notes)
-
-
-def test_the_log_line_of_a_finished_request_of_sglang():
-    line = (
-        "Finish: obj=GenerateReqInput(rid='5'), out={'meta_info': {'spec_accept_rate': 0.436667,"
-        " 'spec_accept_length': 2.31, 'spec_verify_ct': 100}}"
-    )
-    reading = explain(line)
-    assert reading.tau == 2.31 and reading.gamma == 3 and "one request" in reading.definition
-
-
 def test_lines_without_acceptance_are_refused_with_the_reason():
     line = (
         "DiffusionDecoding metrics: Committed token throughput: 9.00 tokens/s, Committed: 9 tokens"
@@ -407,14 +356,6 @@ def test_a_request_of_tensorrt_has_its_own_name():
     reading = explain(json.dumps({"choices": [{"speculative_decoding": metrics}]}))
     assert reading.engine == "TensorRT-LLM, metrics of a request"
     assert reading.tau == 2.5 and reading.gamma == 3 and reading.rates == (0.6, 0.6, 0.3)
-
-
-def test_a_newer_server_of_llama_prints_positions_in_a_line_of_their_own():
-    text = (
-        "slot print_timing: draft acceptance = 0.64479 (  167 accepted /   259 generated), mean len ="
-        "  2.92\nslot print_timing:      acc per pos = (0.805, 0.632, 0.483)"
-    )
-    assert explain(text).rates == (0.805, 0.632, 0.483) and explain(text).tau == 2.92
 
 
 def request_of_vllm(histogram, drafted):
@@ -633,95 +574,15 @@ def test_a_text_above_a_million_characters_is_refused():
         explain("accept len: 2.5 " * 70_000)
 
 
-# Lines of 2026 whose number or engine was read wrongly, or not at all -----------------------------
+LINES = json.loads((Path(__file__).parent / "lines.json").read_text("utf-8"))
+"""Texts of engines, γ if it must be given, and their engine, τ, τ over all steps and γ."""
 
 
-def page(engine: str, **values: float) -> str:
-    """Return a metrics page with the counters of an engine."""
-    return "\n".join(f"{engine}:{name} {value}" for name, value in values.items())
-
-
-@pytest.mark.parametrize(
-    ("text", "engine", "tau", "tau_all", "gamma"),
-    [
-        (
-            page(
-                "vllm",
-                spec_decode_num_drafts_total=1092,
-                spec_decode_num_draft_tokens_total=3276,
-                spec_decode_num_accepted_tokens_total=456,
-                generation_tokens_total=3240,
-            ),
-            "vLLM, counters",
-            1.418,
-            1.164,
-            3,
-        ),
-        (
-            "num_drafts: 993\nnum_draft_tokens: 4965\nnum_accepted_tokens: 3562\nmean acceptance"
-            " length: 4.59\ngenerated without sd: 821\nnormalized acceptance length: 2.96",
-            "vLLM, offline example",
-            4.59,
-            2.964,
-            5,
-        ),
-        (
-            page("llamacpp", spec_decode_num_drafts=100, spec_decode_num_draft_tokens=300)
-            + "\nllamacpp:spec_decode_num_accepted_tokens 150",
-            "llama.cpp, counters",
-            2.5,
-            None,
-            3,
-        ),
-        (
-            "draft acceptance = 0.00158 (    1 accepted /   633 generated), mean len =  1.00",
-            "llama.cpp, server",
-            1.0,
-            None,
-            None,
-        ),
-        (
-            '{"timings": {"predicted_n": 74, "draft_rounds": 20, "draft_n": 60, "draft_n_accepted": 54}}',
-            "mlx-vlm, timings",
-            3.7,
-            None,
-            3,
-        ),
-        (
-            "Backend:  sglang\nAcceptance rate (%):  69.73\nAcceptance length:  3.09\nDrafts:  100\n"
-            "Draft tokens:  300\nAccepted tokens:  209",
-            "SGLang, serving benchmark",
-            3.09,
-            None,
-            3,
-        ),
-        (
-            "Per-position acceptance rate: 0.900, 0.700, 0.500",
-            "rates by position alone",
-            3.1,
-            None,
-            3,
-        ),
-        ("accept 80/94 (85.1%) | tok/cycle 2.72", "omlx, line of a request", 2.72, None, 2.021),
-        (
-            "Acceptance rate 73.56% (90483/123000, avg_toks_fwd=3.21)",
-            "ATOM, log line",
-            3.21,
-            None,
-            3.004,
-        ),
-        (
-            "881 tokens · accept 1.78/round · 496 target fwds",
-            "mlx-dspark, line of a request",
-            1.78,
-            None,
-            None,
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) and "," in value and len(value) < 40 else "",
-)
-def test_a_line_of_2026(text, engine, tau, tau_all, gamma):
-    reading = explain(text)
+@pytest.mark.parametrize(("text", "given", "engine", "tau", "tau_all", "gamma"), LINES)
+def test_a_line_of_an_engine(text, given, engine, tau, tau_all, gamma):
+    reading = explain(text, given)
     found = (reading.engine, reading.tau, reading.tau_all, reading.gamma)
     assert found == (engine, *(v and pytest.approx(v, abs=1e-3) for v in (tau, tau_all, gamma)))
     assert ("over all steps" in str(reading)) == (tau_all is not None)
+    if given:
+        assert theory.expected_tokens(reading.alpha, given) == pytest.approx(tau)
