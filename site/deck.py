@@ -21,7 +21,8 @@ READ = """(predictions) => {
   const prose = [...document.querySelectorAll("article section > p:not(.sdl-about)")];
   const cells = [...document.querySelectorAll(".cell.tag_deck:has(.cell_output)")].map((cell) => ({
     title: headOf(cell), note: text(prose.find(isAfter(cell))),
-    alt: cell.querySelector("[aria-label]")?.ariaLabel ?? text(cell.querySelector("figcaption")),
+    alt: cell.querySelector("svg[role=img], section[aria-label]")?.ariaLabel
+      || text(cell.querySelector("figcaption")),
   }));
   const asked = [...document.querySelectorAll("details.sdl-predict")];
   return [cells, predictions.map((i) => {
@@ -48,7 +49,6 @@ def marked(path: Path) -> list[int | None]:
 def slides_of(page, address: str, source: str, order: list[int | None]) -> str:
     """Return the slides of one built chapter, which a browser's page opens."""
     page.goto(address)
-    page.wait_for_timeout(1500)  # figures and interactives draw themselves
     asked = [number for number in order if number is not None]
     figures, predictions = page.evaluate(READ, asked)
     cells, slides = iter(page.locator(".cell.tag_deck:has(.cell_output)").all()), ""
@@ -56,6 +56,8 @@ def slides_of(page, address: str, source: str, order: list[int | None]) -> str:
         about = (figures if prediction is None else predictions).pop(0)
         if prediction is None:
             picture = next(cells).locator(".cell_output :is(figure, .sdl-interactive)").first
+            picture.scroll_into_view_if_needed()
+            page.wait_for_timeout(400)  # some are drawn when they come into view
             data = base64.b64encode(picture.screenshot()).decode()
             alt = escape(about["alt"], quote=True)
             body = f'<img src="data:image/png;base64,{data}" alt="{alt}">'

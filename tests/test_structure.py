@@ -121,7 +121,7 @@ def test_the_tracked_files_are_small():
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
     "benchmarks": 6990,
-    "site": 957,
+    "site": 959,
     "site/live": 4196,
     "site/specdec_site": 4196,
     "site/static": 825,
@@ -155,7 +155,7 @@ BUDGETS = {
     "tests/measure": 688,
     "tests/recordings": 1008,
     "tests/simulation": 602,
-    "tests/site": 4285,
+    "tests/site": 4284,
     "tests/texts": 86,
     "tests/training": 1584,
     "tests/viz": 5203,
