@@ -223,3 +223,18 @@ def test_the_published_book_has_the_address_of_the_repositorys_pages():
     assert PROJECT["urls"]["Homepage"] == book and PROJECT["urls"]["Source"] == address
     readme = (ROOT / "README.md").read_text("utf-8")
     assert f"]({book})" in readme and len(readme.splitlines()) <= 120
+
+
+def test_the_subject_of_the_last_commit_is_short():
+    command = "git log -1 --no-merges --format=%s"
+    log = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    if log.returncode:
+        pytest.skip("no git repository")
+    assert len(log.stdout.strip()) <= 72, log.stdout
+
+
+def test_every_mark_is_documented():
+    marks = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]
+    names = {re.match(r"\w+", mark)[0] for mark in marks["ini_options"]["markers"]}
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert {name for name in names if f"`{name}`" not in guide} == set()
