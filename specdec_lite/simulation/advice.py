@@ -205,11 +205,8 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     if state["use"] in ("none", "ngram"):
         checkpoint = "None."
     else:
-        link = (
-            f"[{draft['repo']}](https://huggingface.co/{draft['repo']})"
-            if "/" in draft["repo"]
-            else ""
-        )
+        is_published = "/" in draft["repo"]
+        link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if is_published else ""
         length = draft.get("trained")
         stated = "" if state["method"] == "mtp" else "trained length not stated"
         stated = f"trained for {length:,} tokens" if length else stated

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from specdec_lite import checks
 from specdec_lite.simulation.goodput import PassTimes, best_gamma
 
 PRIOR, WEIGHT = 0.7, 4.0
@@ -143,6 +144,8 @@ def poisson(
     spread: float = 0.0,
 ) -> list[Request]:
     """Draw `count` requests with independent arrivals, `rate` per second, each of `tokens` tokens."""
+    if not checks.is_number(spread) or not 0 <= spread < 1:
+        raise ValueError(f"spread={spread!r}: must be in [0, 1)")
     arrivals = np.cumsum(rng.exponential(1 / rate, count))
     rates = rng.choice(np.asarray(alphas, dtype=float), count)
     return [Request(float(at), tokens, float(alpha), spread) for at, alpha in zip(arrivals, rates)]

@@ -125,7 +125,7 @@ function card(inputs) {
   const filled = (text) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   let checkpoint = "None.";
   if (!["none", "ngram"].includes(state.use)) {
-    const link = draft.repo.includes("/") ? `[${draft.repo}](https://huggingface.co/${draft.repo})` : "";
+    const link = draft.repo.includes("/") ? `[${draft.repo}](${TABLE.hub}/${draft.repo})` : "";
     const unstated = state.method === "mtp" ? "" : "trained length not stated";
     const stated = draft.trained ? `trained for ${draft.trained.toLocaleString("en-US")} tokens` : unstated;
     checkpoint = `${[link, stated, draft.note].filter(Boolean).join("; ")}.`;
