@@ -33,6 +33,6 @@ def test_a_menu_changes_the_card_and_a_measured_round_its_schedule(mounted):
     before = page.locator(".sdl-card").inner_text()
     for name, value in (("tau", "2.2"), ("gamma", "3"), ("speedup", "1.2")):
         page.locator(f"[data-name={name}]").fill(value)
-    says(page, ".sdl-note", "times the fitted ones")
+    says(page, ".sdl-summary", "times the fitted ones")
     says(page, ".sdl-card", "One measured round")
     assert page.locator(".sdl-card").inner_text() != before

@@ -208,7 +208,7 @@ function render({ model, el }) {
   });
   const [boxes, showBoxes] = numberBoxes(id, MEASURED, change);
   const answer = make("dl", { class: "sdl-card", "aria-live": "polite" });
-  const note = make("p", { class: "sdl-note", "aria-live": "polite" });
+  const note = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const root = make(
     "section",
     { class: "sdl sdl-low sdl-advice", "aria-label": "How to serve your target" },
