@@ -17,8 +17,10 @@ def draw(name: str, count: int) -> int:
     return hashlib.sha256(f"{COMMIT}{name}".encode()).digest()[0] % count
 
 
-def one_in(count: int, values: Iterable, always: Iterable[str] = ()) -> list:
-    """Return values, or tuples of them, as parameters; most of them carry the mark `registry`.
+def one_in(
+    count: int, values: Iterable, always: Iterable[str] = (), mark=pytest.mark.registry
+) -> list:
+    """Return values, or tuples of them, as parameters; most of them carry the mark.
 
     Args:
         count: the sample has about one case in `count`, and at least one.
@@ -30,7 +32,7 @@ def one_in(count: int, values: Iterable, always: Iterable[str] = ()) -> list:
     quick = {*always, *(name for name in names if draw(name, count) == 0)}
     quick = quick or {names[draw(names[0], len(names))]}
     return [
-        pytest.param(*case, marks=() if name in quick else pytest.mark.registry, id=name)
+        pytest.param(*case, marks=() if name in quick else mark, id=name)
         for case, name in zip(cases, names)
     ]
 

@@ -101,7 +101,7 @@ def streamer(got):
     return SimpleNamespace(put=put, end=lambda: got.append("end"))
 
 
-@pytest.mark.parametrize("name", one_in(8, MAKERS, SOME))
+@pytest.mark.parametrize("name", one_in(8, MAKERS, SOME, pytest.mark.weekly))
 def test_every_reader_sees_what_it_sees_without_a_draft(name):
     for reader, read in READERS.items():
         assert read(MAKERS[name](TARGET)) == expected(reader), reader

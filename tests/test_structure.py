@@ -141,7 +141,7 @@ BUDGETS = {
     "specdec_lite/texts": 539,
     "specdec_lite/theory": 606,
     "specdec_lite/training": 2746,
-    "tests": 10629,
+    "tests": 10631,
     "tests/acceptance": 831,
     "tests/benchmarks": 1602,
     "tests/book": 2255,

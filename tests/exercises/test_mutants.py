@@ -84,7 +84,7 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of divisions by 0
-@pytest.mark.parametrize("exercise", one_in(4, exercises()))
+@pytest.mark.parametrize("exercise", one_in(4, exercises(), mark=pytest.mark.weekly))
 def test_a_check_rejects_its_solution_after_any_small_change(exercise, monkeypatch):
     monkeypatch.setattr(answer, "SECONDS", 0.2)
     name, scope = exercise.name, exercise.solution.__globals__
