@@ -66,8 +66,12 @@ def add_situation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", type=int, default=1024, help="tokens of each request")
     parser.add_argument("--kind", default="chat", help="kind of output of the page's menu")
     parser.add_argument("--engine", default="vllm", help="vllm, sglang or llama.cpp")
-    parser.add_argument("--alpha", type=float, help="acceptance rate, if you know it")
-    parser.add_argument("--tau", type=float, help="tokens per round of a measured round")
+    parser.add_argument(
+        "--alpha", type=float, help="acceptance rate of your own text, as explain prints it"
+    )
+    parser.add_argument(
+        "--tau", type=float, help="tokens per round of a measured round; a coin may accept"
+    )
     parser.add_argument("--speedup", type=float, help="drafted ÷ plain tokens/s of that round")
     parser.add_argument("--gamma", type=int, default=3, help="drafted tokens of that round")
 
@@ -78,11 +82,9 @@ def situation(options: argparse.Namespace) -> str:
 
     inputs = {name: value for name, value in vars(options).items() if name != "command"}
     draft = inputs.pop("draft")
-    methods = [each["method"] for each in advice.choice("target", inputs["target"])["drafts"]]
-    if draft not in ("auto", methods[0]):
-        raise ValueError(
-            f"draft={draft!r}: must be auto or {methods[0]}, the target's own on the page"
-        )
+    method = advice.state_of(inputs)["method"]
+    if draft not in ("auto", method):
+        raise ValueError(f"draft={draft!r}: must be auto or {method}, the target's own on the page")
     if options.command == "estimate":
         return "\n\n".join(f"{row}\n{text}" for row, text in advice.card(inputs))
     rows = [dict(advice.card(inputs | {"engine": name})) for name in ("vllm", "sglang")]

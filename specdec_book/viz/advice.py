@@ -21,7 +21,7 @@ class Advice(Interactive):
         target, machine, kind, engine: Keys of the menus.
         batch, context: Concurrent requests, and tokens of each.
         tau, gamma, speedup: One measured round; τ = 0 if there is none.
-        alpha: Acceptance rate, if that round accepted drafts by a coin; 0 if not.
+        alpha: Acceptance rate of the reader's own text; 0 if it is not known.
     """
 
     module = "advice"

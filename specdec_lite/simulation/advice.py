@@ -23,8 +23,10 @@ from specdec_lite.simulation.estimate import (
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 INPUTS, ROWS = TABLE["inputs"], TABLE["rows"]
 Sizes = tuple[Network, Network, Hardware]
+ALL = 10**9
+"""Positions of a pass that needs every expert."""
 UNKNOWN_LONG = 32_768
-"""Context from which a head of unstated training length is treated as too short."""
+"""Context from which a head of unstated training length is not recommended."""
 
 
 def choice(name: str, key: str) -> dict:
@@ -59,9 +61,11 @@ def first(rules: list[dict], state: dict, key: str = "text") -> str:
 def state_of(inputs: dict) -> dict:
     """Return the facts that rules ask for, from the six inputs."""
     target, machine = choice("target", inputs["target"]), choice("machine", inputs["machine"])
-    draft = target["drafts"][0]
+    draft = next(each for each in target["drafts"] if inputs["kind"] not in each.get("except", ()))
     trained = draft.get("trained", 0)
     is_long = draft["method"] != "mtp" and inputs["context"] > (trained or UNKNOWN_LONG - 1)
+    network = sizes.MODELS.get(target.get("sizes", ""), Network(0.0))
+    memory = math.inf if inputs["engine"] == "llama.cpp" else machine.get("memory", math.inf)
     state = {
         **inputs,
         "target": target["key"],
@@ -69,9 +73,11 @@ def state_of(inputs: dict) -> dict:
         "place": machine["key"] if machine["key"] in ("laptop", "apple") else "gpu",
         "experts": target.get("experts", False),
         "bits": target.get("bits", 16),
+        "draft": draft,
         "method": draft["method"],
         "trained": trained,
-        "long": is_long,
+        "long": is_long and (trained > 0 or "unstated"),
+        "fits": network.weights(ALL) / 1e9 <= 0.9 * memory,
     }
     state["use"] = first(TABLE["do"], state, "use")
     return state
@@ -98,66 +104,64 @@ def engine_of(state: dict, known: Sizes | None) -> Engine:
     return calibrate(*known, *load, tau=state["tau"], speedup=state["speedup"], engine=engine)
 
 
-def vllm_schedule(ranges: list[tuple[int, int, int]]) -> str:
-    """Return a schedule in vLLM's form, a list of (first batch, last batch, γ)."""
-    return json.dumps([list(each) for each in ranges])
-
-
-def sglang_schedule(ranges: list[tuple[int, int, int]]) -> str:
-    """Return a schedule in SGLang's form, the file of `--speculative-adaptive-config`."""
-    return json.dumps({str(begin): {"candidate_steps": [gamma]} for begin, _, gamma in ranges})
-
-
-def alpha_of(state: dict) -> tuple[float, str]:
-    """Return the acceptance rate, and whether it is given, follows from τ, or is assumed."""
-    if state.get("alpha"):
-        return state["alpha"], "given"
-    if not state.get("tau"):
-        return TABLE["alpha"].get(state["method"], 0.65), "assumed, not measured"
-    low, high, gamma = 0.0, 1.0, state.get("gamma", 3)
+def alpha_for(tau: float, gamma: int) -> float:
+    """Return the acceptance rate at which rounds of γ drafts emit τ tokens; 1 if none does."""
+    low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        is_below = theory.expected_tokens(middle, gamma) < state["tau"]
+        is_below = theory.expected_tokens(middle, gamma) < tau
         low, high = (middle, high) if is_below else (low, middle)
-    return low, f"what your τ of {state['tau']:.2f} at γ = {gamma} says"
+    return low
+
+
+def alpha_of(state: dict) -> float:
+    """Return the acceptance rate: given, or assumed. A measured τ may be an engine's coin."""
+    return state.get("alpha") or TABLE["alpha"].get(state["method"], 0.65)
 
 
 def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int]]) -> str:
     """Return the computed gain with its band, or why there is none, and what is published."""
     published, band = first(TABLE["gains"], state), TABLE["band"]
     if known is None or state["use"] not in ("head", "ngram"):
-        why = (
-            "this card drafts nothing"
-            if state["use"] == "none"
-            else "its sizes are not in the list"
-        )
-        return f"Not computed: {why}. Published: {published}"
+        return f"Not computed: {first(TABLE['uncomputed'], state)}. Published: {published}"
     batch, context, engine = state["batch"], state["context"], engine_of(state, known)
     if state["use"] == "ngram":
         e = estimate(*known, None, 4, batch, context, tau=1.0, engine=engine)
         return (
-            f"Pays where τ over all steps exceeds {e.break_even:.2f}, if every step drafts 4 tokens;"
-            f" one source measured the host's part. Published: {published}"
+            f"Pays where τ over all steps exceeds {e.break_even:.2f}, surely {1 / e.low:.2f}, if every"
+            f" step drafts 4 tokens; one source measured the host's part. Published: {published}"
         )
-    alpha, origin = alpha_of(state)
+    alpha, tau, length = alpha_of(state), state.get("tau"), state.get("gamma", 3)
     gamma = next(g for begin, end, g in ranges if begin <= batch <= end)
+    lead, gamma = "Likely" if gamma else "The schedule drafts nothing here. Likely", max(gamma, 1)
     trained = state["trained"] or math.inf
-    e = estimate(*known, alpha, max(gamma, 1), batch, context, engine=engine, trained=trained)
+    e = estimate(*known, alpha, gamma, batch, context, engine=engine, trained=trained)
+    if state.get("alpha"):
+        verdict, origin = f"**{e.verdict}**", "given"
+    else:
+        least = e.tokens / e.low
+        sure = f"if your α is at least {alpha_for(least, gamma):.2f}"
+        verdict = f"**measure**; by its sizes it pays {sure}" if e.doubts else f"**pays {sure}**"
+        verdict = verdict if least < gamma + 1 else "**measure**: no α is sure to pay"
+        origin = "assumed, not measured"
+        if tau:
+            origin += f"; your τ is {alpha_for(tau, length):.2f} if drafts made it, not a coin"
     doubts = "".join(f" Doubt: {doubt}." for doubt in e.doubts)
-    need = (
-        known[0].weights(1) + known[1].weights(1) + batch * context * known[0].cache_bytes
-    ) / 1e9
+    need = (known[0].weights(ALL) + known[1].weights(1)) / 1e9
+    need += batch * context * known[0].cache_bytes / 1e9
     if need > 0.9 * (memory := choice("machine", state["machine"])["memory"]):
-        doubts += f" It does not fit: {need:.0f} GB of {memory} GB, so fewer requests run at once."
-    sure = (
+        doubts += (
+            f" Weights and caches need {need:.0f} GB of {memory} GB: fewer requests run at once."
+        )
+    record = (
         "One measured round set this band."
         if engine.batch
-        else f"This band held {band['inside']} of {band['rows']} rows of {band['sources']} sources"
-        " that the fit had not seen."
+        else f"Such bands held {band['inside']} of {band['rows']} rows of {band['sources']} sources"
+        " that the fit had not seen, each with a measured τ."
     )
     return (
-        f"Likely {e.speedup:.2f}× at {batch} requests with γ = {max(gamma, 1)}, band {e.low:.2f} to"
-        f" {e.high:.2f}×: **{e.verdict}**. α = {alpha:.2f} is {origin}.{doubts} {sure}"
+        f"{lead} {e.speedup:.2f}× at {batch} requests with γ = {gamma}, band {e.low:.2f} to"
+        f" {e.high:.2f}×: {verdict}. α = {alpha:.2f} is {origin}.{doubts} {record}"
         f" Published: {published}"
     )
 
@@ -180,10 +184,9 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     if known and state["use"] == "head":
         engine = engine_of(state, known)
         longest = TABLE["longest"][state["method"]]
-        alpha, context = alpha_of(state)[0], state["context"]
-        ranges = schedule(*known, alpha, context, engine=engine, longest=longest)
+        ranges = schedule(*known, alpha_of(state), state["context"], engine=engine, longest=longest)
     gamma = max(ranges[0][2], 1) if ranges else 1 if state["kind"] == "batch" else 3
-    draft, gpus = target["drafts"][0], machine["gpus"]
+    draft, gpus = state["draft"], machine["gpus"]
     values = {
         "{target}": target["repo"],
         "{draft}": draft["repo"],
@@ -193,7 +196,8 @@ def card(inputs: dict) -> list[tuple[str, str]]:
         "{tp}": f" \\\n  --tensor-parallel-size {gpus}" * (gpus > 1),
         "{tp_size}": f" --tp-size {gpus}" * (gpus > 1),
         "{slots}": str(max(64, state["batch"])),
-        "{vllm_schedule}": vllm_schedule(ranges),
+        "{vllm_schedule}": json.dumps(ranges),
+        "{sglang_schedule}": json.dumps({str(b): {"candidate_steps": [g]} for b, _, g in ranges}),
         "{vllm_positions}": TABLE["vllm_positions"],
     }
 
@@ -207,27 +211,17 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     else:
         is_published = "/" in draft["repo"]
         link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if is_published else ""
-        length = draft.get("trained")
-        stated = "" if state["method"] == "mtp" else "trained length not stated"
-        stated = f"trained for {length:,} tokens" if length else stated
+        is_stated = state["method"] == "mtp" or state["trained"]
+        stated = "" if is_stated else "trained length not stated"
         checkpoint = "; ".join(part for part in (link, stated, draft["note"]) if part) + "."
-    if not ranges:
-        fixed = {
-            "none": "0 at every batch: no drafts.",
-            "ngram": "One length: 4 up to 8 requests, then measure.",
-        }
-        text = fixed.get(state["use"], f"Not computed: begin with γ = {gamma} up to 8 requests.")
-    elif state["engine"] == "sglang":
-        text = f"Computed, as `adaptive.json`: `{sglang_schedule(ranges)}`."
-    else:
-        text = f"Computed: `{values['{vllm_schedule}']}`, which is (first batch, last batch, γ)."
+    lengths = first(TABLE["schedules"], {**state, "computed": ranges != []})
     troubles = [rule["text"] for rule in TABLE["wrong"] if matches(rule["when"], state)][:3]
     rows = (
         first(TABLE["do"], state),
         f"```bash\n{filled(first(TABLE['lines'], state))}\n```\n{filled(first(TABLE['starts'], state))}",
         checkpoint,
         gain_text(state, known, ranges),
-        text,
+        filled(lengths),
         first(TABLE["measure"], state),
         "\n".join(f"{i}. {trouble}" for i, trouble in enumerate(troubles, 1)),
     )

@@ -2,7 +2,7 @@
 // (TABLE), which specdec_lite/simulation/advice.py reads too; a test compares both.
 
 const { inputs: INPUTS, rows: ROWS } = TABLE;
-const UNKNOWN_LONG = 32768; // context from which a head of unstated training length is treated as too short
+const UNKNOWN_LONG = 32768; // context from which a head of unstated training length is not recommended
 
 const choice = (name, key) => INPUTS[name].find((entry) => entry.key === key);
 
@@ -15,18 +15,28 @@ function matches(when, state) {
 
 const first = (rules, state, key = "text") => rules.find((rule) => matches(rule.when, state))[key];
 
+// The weights of a model with every expert.
+const gigabytes = ({ parameters, bytes_per_weight: bytes, experts, expert_parameters: expert }) =>
+  ((parameters + experts * expert) * bytes) / 1e9;
+
 // The facts that rules ask for, from the six inputs.
 function stateFrom(inputs) {
   const [target, machine] = [choice("target", inputs.target), choice("machine", inputs.machine)];
-  const [{ method, trained = 0 }] = target.drafts;
+  const draft = target.drafts.find((each) => !each.except?.includes(inputs.kind));
+  const { method, trained = 0 } = draft;
+  const long = method !== "mtp" && inputs.context > (trained || UNKNOWN_LONG - 1);
+  const network = TABLE.networks.target[target.sizes] ?? TABLE.networks.none;
+  const memory = inputs.engine === "llama.cpp" ? Infinity : (machine.memory ?? Infinity);
   const state = {
     ...inputs,
     place: ["laptop", "apple"].includes(machine.key) ? machine.key : "gpu",
     experts: target.experts ?? false,
     bits: target.bits ?? 16,
+    draft,
     method,
     trained,
-    long: method !== "mtp" && inputs.context > (trained || UNKNOWN_LONG - 1),
+    long: long && (trained > 0 || "unstated"),
+    fits: gigabytes(network) <= 0.9 * memory,
   };
   return { ...state, use: first(TABLE.do, state, "use") };
 }
@@ -51,18 +61,19 @@ function engineFor(state, known) {
   return calibrate({ ...known, gamma: state.gamma || 3 }, engine, state.tau, state.speedup) ?? engine;
 }
 
-// The acceptance rate, and whether it is given, follows from τ, or is assumed.
-function alphaOf({ alpha, tau, gamma, method }) {
-  if (alpha) return [alpha, "given"];
-  if (!tau) return [TABLE.alpha[method] ?? 0.65, "assumed, not measured"];
+// The acceptance rate at which rounds of γ drafts emit τ tokens; 1 if none does.
+function alphaFor(tau, gamma) {
   let [low, high] = [0, 1];
   for (let i = 0; i < 30; i++) {
     const middle = (low + high) / 2;
-    if (expectedTokens(middle, gamma || 3) < tau) low = middle;
+    if (expectedTokens(middle, gamma) < tau) low = middle;
     else high = middle;
   }
-  return [low, `what your τ of ${tau.toFixed(2)} at γ = ${gamma || 3} says`];
+  return low;
 }
+
+// The acceptance rate: given, or assumed. A measured τ may be an engine's coin.
+const alphaOf = ({ alpha, method }) => alpha || (TABLE.alpha[method] ?? 0.65);
 
 const vllmForm = (ranges) => `[${ranges.map((range) => `[${range.join(", ")}]`).join(", ")}]`;
 const sglangForm = (ranges) =>
@@ -71,32 +82,39 @@ const sglangForm = (ranges) =>
 function gainText(state, known, ranges) {
   const published = first(TABLE.gains, state);
   const { inside, rows, sources } = TABLE.band;
-  if (!known) {
-    const why = state.use === "none" ? "this card drafts nothing" : "its sizes are not in the list";
-    return `Not computed: ${why}. Published: ${published}`;
-  }
+  if (!known) return `Not computed: ${first(TABLE.uncomputed, state)}. Published: ${published}`;
   const engine = engineFor(state, known);
   if (state.use === "ngram") {
-    const { round, step } = costs({ ...known, gamma: 4 }, engine);
-    return `Pays where τ over all steps exceeds ${(round / step).toFixed(2)}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
+    const { round, step, low } = estimate({ ...known, gamma: 4 }, engine, 1);
+    const [likely, surely] = [round / step, 1 / low].map((tau) => tau.toFixed(2));
+    return `Pays where τ over all steps exceeds ${likely}, surely ${surely}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
   }
-  const { batch, context } = state;
-  const [alpha, origin] = alphaOf(state);
-  const gamma = Math.max(1, ranges.find(([begin, end]) => begin <= batch && batch <= end)[2]);
+  const { batch, context, tau } = state;
+  const alpha = alphaOf(state);
+  const planned = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
+  const [lead, gamma] = [planned ? "Likely" : "The schedule drafts nothing here. Likely", planned || 1];
   const setting = { ...known, gamma, trained: state.trained || Infinity };
   const e = estimate(setting, engine, expectedTokens(alpha, gamma));
+  let [outcome, origin] = [`**${verdict(e)}**`, "given"];
+  if (!state.alpha) {
+    const least = e.tokens / e.low;
+    const sure = `if your α is at least ${alphaFor(least, gamma).toFixed(2)}`;
+    outcome = e.doubts.length ? `**measure**; by its sizes it pays ${sure}` : `**pays ${sure}**`;
+    if (least >= gamma + 1) outcome = "**measure**: no α is sure to pay";
+    origin = "assumed, not measured";
+    if (tau)
+      origin += `; your τ is ${alphaFor(tau, state.gamma || 3).toFixed(2)} if drafts made it, not a coin`;
+  }
   let doubts = e.doubts.map((doubt) => ` Doubt: ${doubt}.`).join("");
-  const weights = ({ parameters, bytes_per_weight: bytes, chosen, expert_parameters: expert }) =>
-    (parameters + (expert ? chosen * expert : 0)) * bytes;
-  const caches = batch * context * known.target.cache_bytes;
-  const need = (weights(known.target) + weights(known.draft) + caches) / 1e9;
+  const caches = (batch * context * known.target.cache_bytes) / 1e9;
+  const need = gigabytes(known.target) + gigabytes(known.draft) + caches;
   const { memory } = choice("machine", state.machine);
   if (need > 0.9 * memory)
-    doubts += ` It does not fit: ${need.toFixed(0)} GB of ${memory} GB, so fewer requests run at once.`;
-  const sure = engine.batch
+    doubts += ` Weights and caches need ${need.toFixed(0)} GB of ${memory} GB: fewer requests run at once.`;
+  const record = engine.batch
     ? "One measured round set this band."
-    : `This band held ${inside} of ${rows} rows of ${sources} sources that the fit had not seen.`;
-  return `Likely ${e.speedup.toFixed(2)}× at ${batch} requests with γ = ${gamma}, band ${e.low.toFixed(2)} to ${e.high.toFixed(2)}×: **${verdict(e)}**. α = ${alpha.toFixed(2)} is ${origin}.${doubts} ${sure} Published: ${published}`;
+    : `Such bands held ${inside} of ${rows} rows of ${sources} sources that the fit had not seen, each with a measured τ.`;
+  return `${lead} ${e.speedup.toFixed(2)}× at ${batch} requests with γ = ${gamma}, band ${e.low.toFixed(2)} to ${e.high.toFixed(2)}×: ${outcome}. α = ${alpha.toFixed(2)} is ${origin}.${doubts} ${record} Published: ${published}`;
 }
 
 // The seven rows [name, Markdown] for six inputs.
@@ -106,10 +124,10 @@ function card(inputs) {
   const [target, machine] = [choice("target", state.target), choice("machine", state.machine)];
   const ranges =
     known && state.use === "head"
-      ? schedule(known, engineFor(state, known), alphaOf(state)[0], TABLE.longest[state.method])
+      ? schedule(known, engineFor(state, known), alphaOf(state), TABLE.longest[state.method])
       : [];
   const gamma = ranges.length ? Math.max(1, ranges[0][2]) : state.kind === "batch" ? 1 : 3;
-  const [draft] = target.drafts;
+  const { draft } = state;
   const values = {
     target: target.repo,
     draft: draft.repo,
@@ -120,33 +138,24 @@ function card(inputs) {
     tp_size: machine.gpus > 1 ? ` --tp-size ${machine.gpus}` : "",
     slots: Math.max(64, state.batch),
     vllm_schedule: vllmForm(ranges),
+    sglang_schedule: sglangForm(ranges),
     vllm_positions: TABLE.vllm_positions,
   };
   const filled = (text) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   let checkpoint = "None.";
   if (!["none", "ngram"].includes(state.use)) {
     const link = draft.repo.includes("/") ? `[${draft.repo}](${TABLE.hub}/${draft.repo})` : "";
-    const unstated = state.method === "mtp" ? "" : "trained length not stated";
-    const stated = draft.trained ? `trained for ${draft.trained.toLocaleString("en-US")} tokens` : unstated;
+    const stated = state.method === "mtp" || state.trained ? "" : "trained length not stated";
     checkpoint = `${[link, stated, draft.note].filter(Boolean).join("; ")}.`;
   }
-  const fixed = {
-    none: "0 at every batch: no drafts.",
-    ngram: "One length: 4 up to 8 requests, then measure.",
-  };
-  let lengths = fixed[state.use] ?? `Not computed: begin with γ = ${gamma} up to 8 requests.`;
-  if (ranges.length)
-    lengths =
-      state.engine === "sglang"
-        ? `Computed, as \`adaptive.json\`: \`${sglangForm(ranges)}\`.`
-        : `Computed: \`${values.vllm_schedule}\`, which is (first batch, last batch, γ).`;
+  const lengths = first(TABLE.schedules, { ...state, computed: ranges.length > 0 });
   const troubles = TABLE.wrong.filter((rule) => matches(rule.when, state)).slice(0, 3);
   const texts = [
     first(TABLE.do, state),
     `\`\`\`bash\n${filled(first(TABLE.lines, state))}\n\`\`\`\n${filled(first(TABLE.starts, state))}`,
     checkpoint,
     gainText(state, known, ranges),
-    lengths,
+    filled(lengths),
     first(TABLE.measure, state),
     troubles.map(({ text }, i) => `${i + 1}. ${text}`).join("\n"),
   ];
@@ -190,7 +199,7 @@ const MEASURED = [
   ["tau", "τ", "tokens per round", 17, false],
   ["gamma", "γ", "of that run", 16, true],
   ["speedup", "speedup", "drafted ÷ plain", 17, false],
-  ["alpha", "α", "if τ was synthetic", 1, false],
+  ["alpha", "α", "of your own text", 1, false],
 ];
 const DEFAULTS = { ...TABLE.situations[0].inputs, tau: 0, gamma: 3, speedup: 0, alpha: 0 };
 
@@ -230,7 +239,7 @@ function render({ model, el }) {
     const { batch, factor } = engineFor(s, networks(stateFrom(s)));
     note.textContent = batch
       ? `Calibrated: your engine’s overheads are ${factor.toFixed(2)} times the fitted ones. Gain and schedule follow.`
-      : "After the first run, enter its τ and its speedup at this number of requests: the schedule is then computed for your engine, if the card has one.";
+      : "After the first run, synthetic or not, enter its τ and its speedup at this number of requests: they set the cost of a round. α comes from your own text.";
   };
   return live({ model, el }, root, Object.keys(DEFAULTS), draw, () => {});
 }
