@@ -66,12 +66,8 @@ def add_situation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", type=int, default=1024, help="tokens of each request")
     parser.add_argument("--kind", default="chat", help="kind of output of the page's menu")
     parser.add_argument("--engine", default="vllm", help="vllm, sglang or llama.cpp")
-    parser.add_argument(
-        "--alpha", type=float, help="acceptance rate of your own text, as explain prints it"
-    )
-    parser.add_argument(
-        "--tau", type=float, help="tokens per round of a measured round; a coin may accept"
-    )
+    parser.add_argument("--alpha", type=float, help="acceptance rate of your text (see explain)")
+    parser.add_argument("--tau", type=float, help="tokens per round of a measured round")
     parser.add_argument("--speedup", type=float, help="drafted ÷ plain tokens/s of that round")
     parser.add_argument("--gamma", type=int, default=3, help="drafted tokens of that round")
 

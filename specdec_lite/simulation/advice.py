@@ -122,7 +122,7 @@ def alpha_of(state: dict) -> float:
 def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int]]) -> str:
     """Return the computed gain with its band, or why there is none, and what is published."""
     published, band = first(TABLE["gains"], state), TABLE["band"]
-    if known is None or state["use"] not in ("head", "ngram"):
+    if known is None:
         return f"Not computed: {first(TABLE['uncomputed'], state)}. Published: {published}"
     batch, context, engine = state["batch"], state["context"], engine_of(state, known)
     if state["use"] == "ngram":
@@ -131,7 +131,7 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
             f"Pays where τ over all steps exceeds {e.break_even:.2f}, surely {1 / e.low:.2f}, if every"
             f" step drafts 4 tokens; one source measured the host's part. Published: {published}"
         )
-    alpha, tau, length = alpha_of(state), state.get("tau"), state.get("gamma", 3)
+    alpha, tau = alpha_of(state), state.get("tau")
     gamma = next(g for begin, end, g in ranges if begin <= batch <= end)
     lead, gamma = "Likely" if gamma else "The schedule drafts nothing here. Likely", max(gamma, 1)
     trained = state["trained"] or math.inf
@@ -145,14 +145,13 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         verdict = verdict if least < gamma + 1 else "**measure**: no α is sure to pay"
         origin = "assumed, not measured"
         if tau:
-            origin += f"; your τ is {alpha_for(tau, length):.2f} if drafts made it, not a coin"
+            found = alpha_for(tau, state.get("gamma", 3))
+            origin += f"; if drafts made your τ, not a coin, enter α = {found:.2f}"
     doubts = "".join(f" Doubt: {doubt}." for doubt in e.doubts)
-    need = (known[0].weights(ALL) + known[1].weights(1)) / 1e9
+    need = (known[0].weights(ALL) + known[1].weights(ALL)) / 1e9
     need += batch * context * known[0].cache_bytes / 1e9
     if need > 0.9 * (memory := choice("machine", state["machine"])["memory"]):
-        doubts += (
-            f" Weights and caches need {need:.0f} GB of {memory} GB: fewer requests run at once."
-        )
+        doubts += f" Weights and caches: {need:.0f} of {memory} GB, so fewer requests run at once."
     record = (
         "One measured round set this band."
         if engine.batch
@@ -211,17 +210,15 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     else:
         is_published = "/" in draft["repo"]
         link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if is_published else ""
-        is_stated = state["method"] == "mtp" or state["trained"]
-        stated = "" if is_stated else "trained length not stated"
+        stated = "trained length not stated" * (state["method"] != "mtp" and not state["trained"])
         checkpoint = "; ".join(part for part in (link, stated, draft["note"]) if part) + "."
-    lengths = first(TABLE["schedules"], {**state, "computed": ranges != []})
     troubles = [rule["text"] for rule in TABLE["wrong"] if matches(rule["when"], state)][:3]
     rows = (
         first(TABLE["do"], state),
         f"```bash\n{filled(first(TABLE['lines'], state))}\n```\n{filled(first(TABLE['starts'], state))}",
         checkpoint,
         gain_text(state, known, ranges),
-        filled(lengths),
+        filled(first(TABLE["schedules"], {**state, "computed": ranges != []})),
         first(TABLE["measure"], state),
         "\n".join(f"{i}. {trouble}" for i, trouble in enumerate(troubles, 1)),
     )

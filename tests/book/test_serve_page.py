@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.start_checks import option
 from specdec_book import recordings
 from specdec_book.recordings import forecasts
 from specdec_lite.diagnosis.metrics import explain
 from specdec_lite.simulation import advice, sizes
-from specdec_lite.simulation.estimate import GENERATIONS
+from specdec_lite.simulation.estimate import GENERATIONS, estimate
 
 PAGE = (Path(__file__).parents[2] / "book" / "serve.md").read_text("utf-8")
 TEXT = " ".join(PAGE.split())
@@ -42,11 +43,6 @@ def commands(name: str) -> list[list[str]]:
     split = [split_command(body) for _, kind, body in BLOCKS if kind == "bash"]
     split = [words[1:] if words[0].startswith("SGLANG_") else words for words in split]
     return [words for words in split if " ".join(words).startswith(name)]
-
-
-def option(words: list[str], name: str) -> str | None:
-    """Return the value of a command's option; None if the command does not have it."""
-    return words[words.index(name) + 1] if name in words else None
 
 
 def schedule_fault(entries: list[list[int]], gamma: int) -> str:
@@ -97,6 +93,25 @@ def test_an_input_outside_the_menus_is_named():
         advice.card(advice.TABLE["situations"][0]["inputs"] | {"target": "gpt-2"})
 
 
+def test_a_card_promises_no_gain_for_an_acceptance_that_nobody_measured():
+    inputs = advice.TABLE["situations"][0]["inputs"]
+    gain = lambda **more: dict(advice.card(inputs | more))["Gain"]
+    coin = {"tau": 3.5, "gamma": 3, "speedup": 1.5}
+    assert "**pays**" in gain(alpha=0.65) and "**pays**" in gain(**coin, alpha=0.8)
+    for text in (gain(), gain(**coin)):
+        assert "**pays**" not in text and "assumed, not measured" in text
+    gamma, least = re.search(r"γ = (\d).*at least ([\d.]+)", gain()).groups()
+    load = *advice.networks(advice.state_of(inputs)), float(least), int(gamma), 32, 1024
+    assert estimate(*load, engine=GENERATIONS["vllm"]).low == pytest.approx(1, abs=0.01)
+
+
+def test_every_expert_must_fit_and_an_unstated_length_is_called_unstated():
+    inputs = advice.TABLE["situations"][1]["inputs"]
+    assert "# no line" in dict(advice.card(inputs | {"machine": "rtx-4090"}))["Line"]
+    do = dict(advice.card(inputs | {"kind": "chat", "context": 32768}))["Do this"]
+    assert "not stated" in do and "longer than" not in do
+
+
 def test_the_sizes_of_the_box_are_the_librarys():
     table = advice.TABLE
     for name, network in table["networks"]["target"].items():
@@ -111,11 +126,8 @@ def test_the_schedules_of_vllm_fall_to_zero():
     options = [option(words, "--speculative-config") for words in commands("vllm")]
     configs = [json.loads(each) for each in options if each]
     assert all({"method", "num_speculative_tokens"} <= config.keys() for config in configs)
-    schedules = [
-        (config["num_speculative_tokens_per_batch_size"], config["num_speculative_tokens"])
-        for config in configs
-        if "num_speculative_tokens_per_batch_size" in config
-    ]
+    key = "num_speculative_tokens_per_batch_size"
+    schedules = [(each[key], each["num_speculative_tokens"]) for each in configs if key in each]
     assert len(schedules) == 5
     for entries, gamma in schedules:
         assert schedule_fault(entries, gamma) == ""

@@ -16,7 +16,7 @@ def test_the_cards_are_the_librarys():
     cases = [each["inputs"] for each in TABLE["situations"]]
     cases += [{name: key(rng.choice(menu)) for name, menu in INPUTS.items()} for _ in range(60)]
     measured = {"tau": 2.2, "gamma": 3, "speedup": 0.8}
-    cases += [case | measured for case in cases[:20]]
+    cases += [case | measured | {"alpha": rng.choice([0, 0.7])} for case in cases[:20]]
     found = evaluate("advice", [{"name": "card", "args": [case]} for case in cases])
     for case, rows in zip(cases, found, strict=True):
         assert rows == [list(row) for row in card(case)], case

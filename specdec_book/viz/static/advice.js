@@ -75,9 +75,7 @@ function alphaFor(tau, gamma) {
 // The acceptance rate: given, or assumed. A measured τ may be an engine's coin.
 const alphaOf = ({ alpha, method }) => alpha || (TABLE.alpha[method] ?? 0.65);
 
-const vllmForm = (ranges) => `[${ranges.map((range) => `[${range.join(", ")}]`).join(", ")}]`;
-const sglangForm = (ranges) =>
-  `{${ranges.map(([begin, , gamma]) => `"${begin}": {"candidate_steps": [${gamma}]}`).join(", ")}}`;
+const spaced = (value) => JSON.stringify(value).replace(/[,:]/g, "$& "); // as Python writes it
 
 function gainText(state, known, ranges) {
   const published = first(TABLE.gains, state);
@@ -86,15 +84,13 @@ function gainText(state, known, ranges) {
   const engine = engineFor(state, known);
   if (state.use === "ngram") {
     const { round, step, low } = estimate({ ...known, gamma: 4 }, engine, 1);
-    const [likely, surely] = [round / step, 1 / low].map((tau) => tau.toFixed(2));
-    return `Pays where τ over all steps exceeds ${likely}, surely ${surely}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
+    return `Pays where τ over all steps exceeds ${(round / step).toFixed(2)}, surely ${(1 / low).toFixed(2)}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
   }
-  const { batch, context, tau } = state;
-  const alpha = alphaOf(state);
+  const [{ batch, context, tau }, alpha] = [state, alphaOf(state)];
   const planned = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
   const [lead, gamma] = [planned ? "Likely" : "The schedule drafts nothing here. Likely", planned || 1];
-  const setting = { ...known, gamma, trained: state.trained || Infinity };
-  const e = estimate(setting, engine, expectedTokens(alpha, gamma));
+  const trained = state.trained || Infinity;
+  const e = estimate({ ...known, gamma, trained }, engine, expectedTokens(alpha, gamma));
   let [outcome, origin] = [`**${verdict(e)}**`, "given"];
   if (!state.alpha) {
     const least = e.tokens / e.low;
@@ -102,15 +98,15 @@ function gainText(state, known, ranges) {
     outcome = e.doubts.length ? `**measure**; by its sizes it pays ${sure}` : `**pays ${sure}**`;
     if (least >= gamma + 1) outcome = "**measure**: no α is sure to pay";
     origin = "assumed, not measured";
-    if (tau)
-      origin += `; your τ is ${alphaFor(tau, state.gamma || 3).toFixed(2)} if drafts made it, not a coin`;
+    const found = tau && alphaFor(tau, state.gamma || 3).toFixed(2);
+    if (tau) origin += `; if drafts made your τ, not a coin, enter α = ${found}`;
   }
   let doubts = e.doubts.map((doubt) => ` Doubt: ${doubt}.`).join("");
-  const caches = (batch * context * known.target.cache_bytes) / 1e9;
-  const need = gigabytes(known.target) + gigabytes(known.draft) + caches;
+  const caches = batch * context * known.target.cache_bytes;
+  const need = gigabytes(known.target) + gigabytes(known.draft) + caches / 1e9;
   const { memory } = choice("machine", state.machine);
   if (need > 0.9 * memory)
-    doubts += ` Weights and caches need ${need.toFixed(0)} GB of ${memory} GB: fewer requests run at once.`;
+    doubts += ` Weights and caches: ${need.toFixed(0)} of ${memory} GB, so fewer requests run at once.`;
   const record = engine.batch
     ? "One measured round set this band."
     : `Such bands held ${inside} of ${rows} rows of ${sources} sources that the fit had not seen, each with a measured τ.`;
@@ -127,35 +123,34 @@ function card(inputs) {
       ? schedule(known, engineFor(state, known), alphaOf(state), TABLE.longest[state.method])
       : [];
   const gamma = ranges.length ? Math.max(1, ranges[0][2]) : state.kind === "batch" ? 1 : 3;
-  const { draft } = state;
+  const { draft, method } = state;
   const values = {
     target: target.repo,
     draft: draft.repo,
-    method: draft.method,
+    method,
     gamma,
     root: gamma + 1,
     tp: machine.gpus > 1 ? ` \\\n  --tensor-parallel-size ${machine.gpus}` : "",
     tp_size: machine.gpus > 1 ? ` --tp-size ${machine.gpus}` : "",
     slots: Math.max(64, state.batch),
-    vllm_schedule: vllmForm(ranges),
-    sglang_schedule: sglangForm(ranges),
+    vllm_schedule: spaced(ranges),
+    sglang_schedule: spaced(Object.fromEntries(ranges.map(([b, , g]) => [b, { candidate_steps: [g] }]))),
     vllm_positions: TABLE.vllm_positions,
   };
   const filled = (text) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   let checkpoint = "None.";
   if (!["none", "ngram"].includes(state.use)) {
     const link = draft.repo.includes("/") ? `[${draft.repo}](${TABLE.hub}/${draft.repo})` : "";
-    const stated = state.method === "mtp" || state.trained ? "" : "trained length not stated";
+    const stated = method === "mtp" || state.trained ? "" : "trained length not stated";
     checkpoint = `${[link, stated, draft.note].filter(Boolean).join("; ")}.`;
   }
-  const lengths = first(TABLE.schedules, { ...state, computed: ranges.length > 0 });
   const troubles = TABLE.wrong.filter((rule) => matches(rule.when, state)).slice(0, 3);
   const texts = [
     first(TABLE.do, state),
     `\`\`\`bash\n${filled(first(TABLE.lines, state))}\n\`\`\`\n${filled(first(TABLE.starts, state))}`,
     checkpoint,
     gainText(state, known, ranges),
-    filled(lengths),
+    filled(first(TABLE.schedules, { ...state, computed: ranges.length > 0 })),
     first(TABLE.measure, state),
     troubles.map(({ text }, i) => `${i + 1}. ${text}`).join("\n"),
   ];
