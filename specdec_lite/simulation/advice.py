@@ -114,11 +114,6 @@ def alpha_for(tau: float, gamma: int) -> float:
     return low
 
 
-def alpha_of(state: dict) -> float:
-    """Return the acceptance rate: given, or assumed. A measured τ may be an engine's coin."""
-    return state.get("alpha") or TABLE["alpha"].get(state["method"], 0.65)
-
-
 def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int]]) -> str:
     """Return the computed gain with its band, or why there is none, and what is published."""
     published, band = first(TABLE["gains"], state), TABLE["band"]
@@ -131,7 +126,7 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
             f"Pays where τ over all steps exceeds {e.break_even:.2f}, surely {1 / e.low:.2f}, if every"
             f" step drafts 4 tokens; one source measured the host's part. Published: {published}"
         )
-    alpha, tau = alpha_of(state), state.get("tau")
+    alpha, tau = state.get("alpha") or TABLE["alpha"], state.get("tau")
     gamma = next(g for begin, end, g in ranges if begin <= batch <= end)
     lead, gamma = "Likely" if gamma else "The schedule drafts nothing here. Likely", max(gamma, 1)
     trained = state["trained"] or math.inf
@@ -183,7 +178,8 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     if known and state["use"] == "head":
         engine = engine_of(state, known)
         longest = TABLE["longest"][state["method"]]
-        ranges = schedule(*known, alpha_of(state), state["context"], engine=engine, longest=longest)
+        load = state.get("alpha") or TABLE["alpha"], state["context"]
+        ranges = schedule(*known, *load, engine=engine, longest=longest)
     gamma = max(ranges[0][2], 1) if ranges else 1 if state["kind"] == "batch" else 3
     draft, gpus = state["draft"], machine["gpus"]
     values = {

@@ -72,9 +72,6 @@ function alphaFor(tau, gamma) {
   return low;
 }
 
-// The acceptance rate: given, or assumed. A measured τ may be an engine's coin.
-const alphaOf = ({ alpha, method }) => alpha || (TABLE.alpha[method] ?? 0.65);
-
 const spaced = (value) => JSON.stringify(value).replace(/[,:]/g, "$& "); // as Python writes it
 
 function gainText(state, known, ranges) {
@@ -86,7 +83,7 @@ function gainText(state, known, ranges) {
     const { round, step, low } = estimate({ ...known, gamma: 4 }, engine, 1);
     return `Pays where τ over all steps exceeds ${(round / step).toFixed(2)}, surely ${(1 / low).toFixed(2)}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
   }
-  const [{ batch, context, tau }, alpha] = [state, alphaOf(state)];
+  const [{ batch, context, tau }, alpha] = [state, state.alpha || TABLE.alpha];
   const planned = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
   const [lead, gamma] = [planned ? "Likely" : "The schedule drafts nothing here. Likely", planned || 1];
   const trained = state.trained || Infinity;
@@ -120,7 +117,7 @@ function card(inputs) {
   const [target, machine] = [choice("target", state.target), choice("machine", state.machine)];
   const ranges =
     known && state.use === "head"
-      ? schedule(known, engineFor(state, known), alphaOf(state), TABLE.longest[state.method])
+      ? schedule(known, engineFor(state, known), state.alpha || TABLE.alpha, TABLE.longest[state.method])
       : [];
   const gamma = ranges.length ? Math.max(1, ranges[0][2]) : state.kind === "batch" ? 1 : 3;
   const { draft, method } = state;
