@@ -127,9 +127,14 @@ def pairs(seed, vocabulary):
     yield target, nearly
 
 
+LONG = {("with replacement", 3), ("with replacement, not merged", 3)}
+LONG |= {("all tokens without replacement", 2)}
+"""Ways to draft and numbers of levels that take minutes where they have the mark `registry`."""
 CASES = [
     pytest.param(
-        rule, way, gamma, vocabulary, id=f"{rule.name} {way} {gamma} {vocabulary}", marks=marks
+        *(rule, way, gamma, vocabulary),
+        id=f"{rule.name} {way} {gamma} {vocabulary}",
+        marks=pytest.mark.weekly if marks and (way, gamma) in LONG else marks,
     )
     for rule, ways in LOSSLESS.items()
     for way in ways
