@@ -62,7 +62,7 @@ def drawing_faults(page) -> list[str]:
         .filter((f) => !f.querySelector('.main-svg .trace'))
         .map((f) => `figure not drawn: ${f.ariaLabel}`),
       ...[...document.querySelectorAll('.sdl-interactive')]
-        .filter((i) => !i.querySelector('svg, tbody td, .sdl-race-label'))
+        .filter((i) => !i.querySelector('svg, tbody td, .sdl-race-label, .sdl-card dd'))
         .map((i) => `interactive empty: ${i.dataset.module}`),
       ...[...document.images]
         .filter((i) => i.checkVisibility() && !(i.complete && i.naturalWidth))

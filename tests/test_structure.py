@@ -122,7 +122,7 @@ CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
     "benchmarks": 6990,
     "site": 959,
-    "site/live": 4196,
+    "site/live": 4197,
     "site/specdec_site": 4196,
     "site/static": 825,
     "specdec_book": 409,
@@ -155,7 +155,7 @@ BUDGETS = {
     "tests/measure": 688,
     "tests/recordings": 1008,
     "tests/simulation": 602,
-    "tests/site": 4284,
+    "tests/site": 4287,
     "tests/texts": 86,
     "tests/training": 1584,
     "tests/viz": 5204,

@@ -48,7 +48,7 @@ function render({ model, el }) {
   const svg = make("svg", { height: 250, role: "img", "aria-label": title });
   const body = make("tbody");
   const table = make("table", {}, make("thead", {}, row("th", heads)), body);
-  const example = make("button", { type: "button", class: "sdl-button" }, "Show an invented example");
+  const example = make("button", { type: "button", class: "sdl-button" });
   const root = make(
     "section",
     { class: "sdl sdl-live sdl-room", "aria-label": "The table of the room" },
@@ -72,6 +72,7 @@ function render({ model, el }) {
   const draw = () => {
     const shared = sharedRuns(box.value);
     said.textContent = verdict(shared);
+    example.textContent = box.value ? "Clear" : "Show an invented example";
     svg.parentElement.hidden = table.parentElement.hidden = !shared.runs.length;
     drawRuns(svg, shared.runs);
     const ranked = [...shared.runs].sort((a, b) => b.speedup - a.speedup);
@@ -79,7 +80,7 @@ function render({ model, el }) {
   };
   box.addEventListener("input", draw);
   example.addEventListener("click", () => {
-    box.value = model.get("example");
+    box.value = box.value ? "" : model.get("example");
     draw();
   });
   el.replaceChildren(root);

@@ -128,7 +128,10 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
         buttons = interactive.locator("button:not(.sdl-share, .sdl-race-brick):visible:enabled")
         if not sliders and not buttons.count():
             drawing = interactive.inner_html()
-            interactive.locator("textarea").first.fill("accept_len: 2.5")
+            if menus := interactive.locator("select").all():
+                menus[0].press("ArrowDown")
+            else:
+                interactive.locator("textarea").first.fill("accept_len: 2.5")
             assert interactive.inner_html() != drawing
         elif not sliders:
             switch = buttons.first
