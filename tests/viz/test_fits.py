@@ -66,7 +66,7 @@ def test_it_fits_the_screen_with_something_to_see_and_the_same_buttons(opened, n
     check_that_it_fits(page, BOOK)
     tiles = [text for text in page.locator(".sdl-readouts dd").all() if text.is_visible()]
     assert len(tiles) <= 3 and "–" not in [tile.inner_text() for tile in tiles]
-    assert page.locator("section.sdl :is(svg *, td, .sdl-race-pass, .sdl-token)").count() > 5
+    assert page.locator("section.sdl :is(svg *, td, dd, .sdl-race-pass, .sdl-token)").count() > 5
     module = name.split("_of_")[0]
     assert (page.locator(".sdl-task").count() == 1) != (module in WITHOUT_TASK)
     buttons = page.locator(".sdl-move").all_inner_texts()

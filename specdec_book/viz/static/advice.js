@@ -208,7 +208,7 @@ function render({ model, el }) {
     return [name, node, field(`${id}-${name}`, label, node)];
   });
   const [boxes, showBoxes] = numberBoxes(id, MEASURED, change);
-  const answer = make("dl", { class: "sdl-card", "aria-live": "polite" });
+  const answer = make("dl", { class: "sdl-card", "aria-live": "polite", tabindex: 0 });
   const note = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const root = make(
     "section",
