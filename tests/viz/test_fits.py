@@ -12,7 +12,7 @@ BOOK, PHONE = 870, 358
 """Widths of an interactive in the book, on a laptop (1366 px) and on a phone (390 px)."""
 MOST = {BOOK: 640, PHONE: 800}
 """Heights that fit below the header, in px: of 700 on the laptop, of 844 on the phone."""
-WITHOUT_TASK = {"log_line", "race", "round"}
+WITHOUT_TASK = {"advice", "log_line", "race", "round"}
 """They ask something else: a line to read, a request, whether a word is accepted."""
 
 
