@@ -160,7 +160,7 @@ class Drafter:
             target: the model to draft for.
             positions: length of the text, prompt included.
         """
-        if (own := getattr(self, "target", None)) is not None:
+        if isinstance(own := getattr(self, "target", None), CausalLM):
             checks.own_target(own, target)
 
     def check_rule(self, rule: object) -> None:

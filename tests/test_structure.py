@@ -133,7 +133,7 @@ BUDGETS = {
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2629,
     "specdec_lite/drafters": 6890,
-    "specdec_lite/engine": 3387,
+    "specdec_lite/engine": 3384,
     "specdec_lite/gpu": 2394,
     "specdec_lite/loading": 2224,
     "specdec_lite/measure": 1000,

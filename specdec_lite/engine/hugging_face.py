@@ -155,9 +155,7 @@ class HuggingFaceBackend:
             )
         self.model = model
         self.config = config
-        self.vocab_size = (
-            config.vocab_size
-        )  # replaced by the width of the logits, once they are seen
+        self.vocab_size = config.vocab_size  # the self-test replaces it by the logits' width
         self.num_layers = config.num_hidden_layers
         self.hidden_size = config.hidden_size
         self.max_positions = context_length(config)

@@ -108,9 +108,8 @@ class SelfTest:
         except (ImportError, MemoryError, torch.OutOfMemoryError):
             raise
         except PlainPassError as error:
-            return PARTS[
-                0
-            ], f"cannot run a plain pass in {self.model.dtype} on this device ({error})"
+            reason = f"cannot run a plain pass in {self.model.dtype} on this device ({error})"
+            return PARTS[0], reason
         except Exception as error:
             part = PARTS[len(pairs)]
             reason = first_line(error)

@@ -40,7 +40,7 @@ def machine_name(device: str | torch.device = "cpu") -> str:
     """Return the name of a GPU, or of this machine's processor and what it is limited to."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
-    limited = "".join(f", limited to {value}" for value in list(_limits().values())[:1])
+    limited = f", limited to {limit}" if (limit := os.environ.get(LIMITS[0])) else ""
     try:
         with open("/proc/cpuinfo") as lines:
             names = (line.split(":", 1)[1].strip() for line in lines if line[:10] == "model name")
