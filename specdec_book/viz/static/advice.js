@@ -61,17 +61,6 @@ function engineFor(state, known) {
   return calibrate({ ...known, gamma: state.gamma || 3 }, engine, state.tau, state.speedup) ?? engine;
 }
 
-// The acceptance rate at which rounds of γ drafts emit τ tokens; 1 if none does.
-function alphaFor(tau, gamma) {
-  let [low, high] = [0, 1];
-  for (let i = 0; i < 30; i++) {
-    const middle = (low + high) / 2;
-    if (expectedTokens(middle, gamma) < tau) low = middle;
-    else high = middle;
-  }
-  return low;
-}
-
 const spaced = (value) => JSON.stringify(value).replace(/[,:]/g, "$& "); // as Python writes it
 
 function gainText(state, known, ranges) {
@@ -91,11 +80,11 @@ function gainText(state, known, ranges) {
   let [outcome, origin] = [`**${verdict(e)}**`, "given"];
   if (!state.alpha) {
     const least = e.tokens / e.low;
-    const sure = `if your α is at least ${alphaFor(least, gamma).toFixed(2)}`;
+    const sure = `if your α is at least ${fittedAlpha(least, gamma).toFixed(2)}`;
     outcome = e.doubts.length ? `**measure**; by its sizes it pays ${sure}` : `**pays ${sure}**`;
     if (least >= gamma + 1) outcome = "**measure**: no α is sure to pay";
     origin = "assumed, not measured";
-    const found = tau && alphaFor(tau, state.gamma || 3).toFixed(2);
+    const found = tau && fittedAlpha(tau, state.gamma || 3).toFixed(2);
     if (tau) origin += `; if drafts made your τ, not a coin, enter α = ${found}`;
   }
   let doubts = e.doubts.map((doubt) => ` Doubt: ${doubt}.`).join("");

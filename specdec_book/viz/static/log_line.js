@@ -78,25 +78,6 @@ function solvedAlpha({ whole, verified }, tau, gamma) {
   return tau === null || limit === null || limit < 1 ? null : fittedAlpha(tau, limit);
 }
 
-// The α whose expected tokens are τ for drafts of γ tokens on average, by halving an interval. A mean between two
-// whole numbers is a mixture of drafts of these two lengths.
-function fittedAlpha(tau, gamma) {
-  if (tau >= gamma + 1) return 1;
-  const shorter = Math.floor(gamma);
-  const part = gamma - shorter;
-  const tokens = (alpha) => {
-    const least = expectedTokens(alpha, shorter);
-    return least + part * (expectedTokens(alpha, shorter + 1) - least);
-  };
-  let [low, high] = [0, 1];
-  for (let i = 0; i < 50; i++) {
-    const middle = (low + high) / 2;
-    if (tokens(middle) < tau) low = middle;
-    else high = middle;
-  }
-  return (low + high) / 2;
-}
-
 // Accepted ÷ tested: [by position, over all positions].
 function conditional(rates) {
   const tested = [1, ...rates.slice(0, -1)];
