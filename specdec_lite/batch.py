@@ -105,12 +105,7 @@ def generate_batch(
     prompts = rows_of(prompts)
     if not prompts:
         raise ValueError("prompts is empty: must hold at least one row of token ids")
-    each_row = [{}] * len(prompts) if row_options is None else list(row_options)
-    if len(each_row) != len(prompts) or not all(isinstance(own, Mapping) for own in each_row):
-        raise ValueError(
-            f"row_options={row_options!r:.80}: must be one dictionary of options for each of"
-            f" {len(prompts)} prompts"
-        )
+    each_row = options_of_rows(row_options, len(prompts))
     copies = range(checks.whole("n", n, 1))
     rngs = sources_of_chance(seeds, len(prompts) * len(copies))
     requests = [
@@ -122,6 +117,17 @@ def generate_batch(
         check_prompt_lengths(request)
     rows, storage = start_rows(requests, rngs)
     return decode_rows(storage, rows, schedule)
+
+
+def options_of_rows(row_options: Sequence[OptionNames] | None, count: int) -> list[OptionNames]:
+    """Return each prompt's own options; none if they are not given."""
+    rows = [OptionNames()] * count if row_options is None else list(row_options)
+    if len(rows) != count or not all(isinstance(own, Mapping) for own in rows):
+        raise ValueError(
+            f"row_options={row_options!r:.80}: must be one dictionary of options for each of {count}"
+            " prompts"
+        )
+    return rows
 
 
 def check_prompt_lengths(request: Request) -> None:

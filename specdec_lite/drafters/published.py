@@ -84,8 +84,10 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
     _, tensors = read_folder(folder)
     # A folder may repeat the target's matrix once per head. Such a copy is dropped; a matrix that
     # was trained further raises, since the class has no place for it.
-    for name in [name for name in tensors if name.startswith("lm_heads.")]:
-        drop_copy(folder, tensors, name, target.projection)
+    if copies := [name for name in tensors if name.startswith("lm_heads.")]:
+        rows = target.projection  # of a packed head it is computed
+        for name in copies:
+            drop_copy(folder, tensors, name, rows)
     matrices = []
     while (weight := tensors.pop(f"blocks.{len(matrices)}.layers.0.weight", None)) is not None:
         matrices.append(weight.T)
