@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_lite.diagnosis.metrics import explain, fitted_alpha
+from specdec_lite import theory
+from specdec_lite.diagnosis.metrics import explain
 from specdec_lite.simulation.goodput import PassTimes
 from specdec_lite.simulation.simulate import Request, Run, fixed, poisson, simulate
 
@@ -96,9 +97,8 @@ def alpha(worker, ids: list[int], new_tokens: int, gamma: int) -> float:
     """Return α of a prompt that is served alone; greedy drafts do not depend on other requests."""
     job = {"prompts": [ids], "arrivals": [0.0], "new_tokens": new_tokens, "slots": 1}
     counters = worker.ask(job)["counters"]
-    return fitted_alpha(
-        explain("\n".join(f"{key} {n:g}" for key, n in counters.items())).tau, gamma
-    )
+    tau = explain("\n".join(f"{key} {n:g}" for key, n in counters.items())).tau
+    return theory.implied_alpha(tau, gamma)
 
 
 def rounds(worker, prompts: Sequence[list[int]], new_tokens: int) -> dict:

@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -310,22 +311,21 @@ def varied(argument: Any, rng: np.random.Generator, step: int = 0) -> Any:
 @contextmanager
 def drawn_cases(name: str, seed: int) -> Iterator[None]:
     """Give a check further cases that are drawn from the seed."""
-    global SEED
-    rng, pairs, SEED = np.random.default_rng([seed, *name.encode()]), lossless.TRIED, seed
-    before = checking.more_cases
+    rng = np.random.default_rng([seed, *name.encode()])
 
     def more(cases):
         whole = all(type(each) in (int, bool) for case in cases for each in case)
         step = lambda: int(rng.integers(1, 5)) if whole else 0
         return [varied(case, rng, step()) for case in cases for _ in range(2)]
 
-    checking.more_cases = before if name in KEPT else more
-    lossless.TRIED = [*pairs, *(varied(pair, rng) for pair in pairs[:4])]
-    lossless.REPEATS = 4  # each draw of a submission's rule is a message between two processes
-    try:
+    pairs = [*lossless.TRIED, *(varied(pair, rng) for pair in lossless.TRIED[:4])]
+    cases = checking.more_cases if name in KEPT else more
+    with (  # each draw of a submission's rule is a message between two processes
+        patch.multiple(lossless, TRIED=pairs, REPEATS=4),
+        patch.object(checking, "more_cases", cases),
+        patch.dict(globals(), SEED=seed),
+    ):
         yield
-    finally:
-        checking.more_cases, lossless.TRIED, SEED = before, pairs, 0
 
 
 def mark(submission: Submission, exercise: Exercise, name: str, seed: int) -> tuple[bool, str]:

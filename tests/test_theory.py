@@ -255,6 +255,17 @@ def test_expected_tokens_at_the_ends():
     assert theory.expected_tokens(0, 7) == 1 and theory.expected_tokens(1, 7) == 8
 
 
+def test_the_implied_rate_is_that_of_the_expected_tokens():
+    for alpha, gamma in product([0, 1e-6, 0.3, 0.72, 1], [1, 4, 64]):
+        tau = theory.expected_tokens(alpha, gamma)
+        assert theory.implied_alpha(tau, gamma) == pytest.approx(alpha, abs=1e-9)
+    mixed = (3 * theory.expected_tokens(0.7, 4) + theory.expected_tokens(0.7, 5)) / 4
+    assert theory.implied_alpha(mixed, 4.25) == pytest.approx(0.7)
+    for tau, gamma, wrong in [(5.5, 4, "tau"), (0.9, 4, "tau"), (2, 0.5, "gamma")]:
+        with pytest.raises(ValueError, match=f"^{wrong} must be"):
+            theory.implied_alpha(tau, gamma)
+
+
 def count_law(profile):
     """Return P(k tokens), k = 1 … γ+1: k − 1 drafts accepted and the k-th rejected, or all accepted."""
     return np.append(np.cumprod([1, *profile[:-1]]) * (1 - profile), profile.prod())

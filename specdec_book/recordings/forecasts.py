@@ -10,8 +10,6 @@ cost of a round does not depend on the text, so the others are real forecasts.
 import statistics
 from dataclasses import dataclass, replace
 
-from scipy.optimize import brentq
-
 from specdec_book import recordings
 from specdec_lite import theory
 
@@ -138,13 +136,6 @@ def from_acceptance(name: str = "deepseek_v3_mtp") -> list[Forecast]:
 def implied_tokens(speedup: float, gamma: int, c: float, verify: float = 1.0) -> float:
     """Return the τ that a speedup needs, speedup · (verify + γc)."""
     return speedup * (verify + gamma * c)
-
-
-def implied_alpha(tau: float, gamma: int) -> float:
-    """Return the α whose expected tokens are τ."""
-    if not 1 <= tau <= gamma + 1:
-        raise ValueError(f"tau={tau}: must be in [1, {gamma + 1}] at gamma={gamma}")
-    return float(brentq(lambda alpha: theory.expected_tokens(alpha, gamma) - tau, 0.0, 1.0))
 
 
 def draft_cost(drafting: float, verifying: float, gamma: int) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from specdec_book import recordings
 from specdec_book.recordings import Recording, cards, forecasts
+from specdec_lite import theory
 from specdec_lite.measure.stamps import split, validate
 
 LIMITS = {"alpha": 1, "c": 1.2, "step_cost": 0.5, "overhead": 2, "plain_overhead": 2}
@@ -88,7 +89,7 @@ def source_pairs(source: str, text: str, gammas: Iterable[int]) -> list[dict]:
                 row["speedup"],
                 row["gamma"],
                 by,
-                alpha=forecasts.implied_alpha(row["tau"], row["gamma"]),
+                alpha=theory.implied_alpha(row["tau"], row["gamma"]),
                 source=about["url"],
                 **costs,
             )

@@ -5,7 +5,6 @@ of them. Rates by position are shares of *all* drafts: a position is counted eve
 was rejected. A mean acceptance length includes the bonus token. `formats` reads the texts.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from specdec_lite import checks, theory
@@ -294,30 +293,9 @@ def known_gamma(
 def solved_alpha(counts: Counts, tau: float | None, gamma: float | None) -> float | None:
     """Return the α whose expected tokens are τ, or those of the whole block if it is stated."""
     if counts.whole is not None:
-        return None if gamma is None or gamma < 1 else fitted_alpha(counts.whole, gamma)
-    limit = gamma if counts.verified is None else counts.verified
-    return None if tau is None or limit is None or limit < 1 else fitted_alpha(tau, limit)
-
-
-def fitted_alpha(tau: float, gamma: float) -> float:
-    """Return the α in [0, 1] whose expected tokens are τ for drafts of γ tokens on average.
-
-    A mean between two whole numbers is a mixture of drafts of these two lengths.
-    """
-    short = int(gamma)
-    part = gamma - short
-
-    def tokens(alpha: float) -> float:
-        least = float(theory.expected_tokens(alpha, short))
-        return least + part * (float(theory.expected_tokens(alpha, short + 1)) - least)
-
-    return 1.0 if tau >= gamma + 1 else bisect(tokens, tau)
-
-
-def bisect(rising: Callable[[float], float], value: float) -> float:
-    """Return where a function that rises on [0, 1] takes a value, to 1e-15."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < value else (low, middle)
-    return (low + high) / 2
+        tau, limit = counts.whole, gamma
+    else:
+        limit = gamma if counts.verified is None else counts.verified
+    if tau is None or limit is None or limit < 1:
+        return None
+    return theory.implied_alpha(min(max(tau, 1.0), limit + 1), limit)

@@ -11,11 +11,11 @@ from specdec_lite import theory
 from specdec_lite.diagnosis import report
 from specdec_lite.diagnosis.faults import Fault, faults
 from specdec_lite.diagnosis.measuring import Loop, Measured
-from specdec_lite.diagnosis.metrics import bisect
 from specdec_lite.diagnosis.offline import Offline
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
+from specdec_lite.theory.arrays import bisect
 
 
 @dataclass(frozen=True, slots=True)

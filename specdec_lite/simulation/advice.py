@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from specdec_lite.diagnosis.metrics import fitted_alpha
+from specdec_lite import theory
 from specdec_lite.simulation import sizes
 from specdec_lite.simulation.estimate import (
     GENERATIONS,
@@ -104,6 +104,11 @@ def engine_of(state: dict, known: Sizes | None) -> Engine:
     return calibrate(*known, *load, tau=state["tau"], speedup=state["speedup"], engine=engine)
 
 
+def alpha_for(tau: float, gamma: int) -> float:
+    """Return the acceptance rate at which rounds of γ drafts emit τ tokens, or as many as they can."""
+    return theory.implied_alpha(min(max(tau, 1.0), gamma + 1), gamma)
+
+
 def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int]]) -> str:
     """Return the computed gain with its band, or why there is none, and what is published."""
     published, band = first(TABLE["gains"], state), TABLE["band"]
@@ -125,12 +130,12 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         verdict, origin = f"**{e.verdict}**", "given"
     else:
         least = e.tokens / e.low
-        sure = f"if your α is at least {fitted_alpha(least, gamma):.2f}"
+        sure = f"if your α is at least {alpha_for(least, gamma):.2f}"
         verdict = f"**measure**; by its sizes it pays {sure}" if e.doubts else f"**pays {sure}**"
         verdict = verdict if least < gamma + 1 else "**measure**: no α is sure to pay"
         origin = "assumed, not measured"
         if tau:
-            found = fitted_alpha(tau, state.get("gamma", 3))
+            found = alpha_for(tau, state.get("gamma", 3))
             origin += f"; if drafts made your τ, not a coin, enter α = {found:.2f}"
     doubts = "".join(f" Doubt: {doubt}." for doubt in e.doubts)
     need = (known[0].weights(ALL) + known[1].weights(ALL)) / 1e9

@@ -25,6 +25,7 @@ from specdec_lite.theory.tokens import (
     conditional_acceptance,
     drafted_acceptance,
     expected_tokens,
+    implied_alpha,
     token_count_distribution,
     tokens_from_profile,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "drafting_share",
     "expected_tokens",
     "guaranteed_improvement",
+    "implied_alpha",
     "lenient_acceptance_rate",
     "lenient_distance",
     "operations_factor",

@@ -1,5 +1,7 @@
 """Arguments of the closed forms as float64 arrays, checked."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -80,3 +82,12 @@ def draft_length(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
 def plain(x: np.ndarray) -> float | np.ndarray:
     """Return an array without axes as a float, any other array as it is."""
     return float(x) if np.ndim(x) == 0 else x
+
+
+def bisect(rising: Callable[[float], float], value: float) -> float:
+    """Return where a function that rises on [0, 1] takes a value, to 1e-15."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return (low + high) / 2

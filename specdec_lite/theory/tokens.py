@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specdec_lite.theory.arrays import array, draft_length, number, plain, rate, within
+from specdec_lite.theory.arrays import array, bisect, draft_length, number, plain, rate, within
 
 
 def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
@@ -20,6 +20,24 @@ def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
         # expm1 is exact where 1 − α^(γ+1) would cancel.
         tokens = np.expm1((gamma + 1) * np.log(alpha)) / (alpha - 1)
     return plain(np.where(alpha == 1, gamma + 1, tokens))
+
+
+def implied_alpha(tau: float, gamma: float) -> float:
+    """Return the acceptance rate whose expected tokens are τ: the inverse of `expected_tokens`.
+
+    Args:
+        tau: tokens per target pass, the bonus token included, from 1 to γ + 1.
+        gamma: mean draft length ≥ 1. One between two whole numbers is a mixture of drafts of both.
+    """
+    gamma = float(within("gamma", number("gamma", gamma), 1, np.inf))
+    tau = float(within("tau", number("tau", tau), 1, gamma + 1))
+    short, part = np.floor(gamma), gamma % 1
+
+    def tokens(alpha: float) -> float:
+        short_and_long = expected_tokens(alpha, [short, short + 1])
+        return float(np.dot([1 - part, part], short_and_long))
+
+    return 1.0 if tau == gamma + 1 else bisect(tokens, tau)
 
 
 def token_count_distribution(alpha: float, gamma: int) -> np.ndarray:

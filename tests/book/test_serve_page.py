@@ -12,6 +12,7 @@ import yaml
 from benchmarks.start_checks import option
 from specdec_book import recordings
 from specdec_book.recordings import forecasts
+from specdec_lite import theory
 from specdec_lite.diagnosis.metrics import explain
 from specdec_lite.simulation import advice, sizes
 from specdec_lite.simulation.estimate import GENERATIONS, estimate
@@ -284,7 +285,7 @@ def test_speedups_without_a_length():
     source, (draft,) = forecasts.entry("gptfast_70b"), forecasts.records("gptfast_70b")
     c = draft["plain tokens/s"] / source["draft tokens/s"]
     tau = forecasts.implied_tokens(draft["speedup"], source["gamma"], c)
-    alpha = forecasts.implied_alpha(tau, source["gamma"])
+    alpha = theory.implied_alpha(tau, source["gamma"])
     sentence = (
         f"{draft['speedup']:.2f}×, which needs τ = {tau:.2f} at its c of {c:.3f} (α = {alpha:.2f})"
     )

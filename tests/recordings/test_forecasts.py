@@ -67,11 +67,8 @@ def test_time_shares_give_the_printed_draft_cost():
 
 def test_implied_values_are_those_of_the_formula():
     tau = theory.expected_tokens(0.72, 4)
-    assert forecasts.implied_alpha(tau, 4) == pytest.approx(0.72)
     speedup = theory.walltime_improvement(0.72, 4, 0.13)
     assert forecasts.implied_tokens(speedup, 4, 0.13) == pytest.approx(tau)
-    with pytest.raises(ValueError, match="tau=5.5"):
-        forecasts.implied_alpha(5.5, 4)
 
 
 def test_a_wrong_length_is_noticed(monkeypatch):
