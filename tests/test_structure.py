@@ -126,7 +126,7 @@ BUDGETS = {
     "site/specdec_site": 4196,
     "site/static": 825,
     "specdec_book": 409,
-    "specdec_book/exercises": 3882,
+    "specdec_book/exercises": 3879,
     "specdec_book/recordings": 1500,
     "specdec_book/viz": 15291,
     "specdec_lite": 3390,

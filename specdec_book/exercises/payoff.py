@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 
 from specdec_book.exercises.check import Mistake, Outcome, check
 from specdec_lite import theory
@@ -69,9 +68,7 @@ def check_alpha_from_tau(fn: Callable[[float, int], float]) -> Outcome:
     """Check fn(tau, gamma) → the α whose expected tokens are τ, for 1 < τ < γ + 1."""
     return check(
         fn,
-        lambda tau, gamma: brentq(
-            lambda alpha: theory.expected_tokens(alpha, gamma) - tau, 0, 1, xtol=1e-14
-        ),
+        theory.implied_alpha,
         [(2.5, 4), (1.5, 2), (3.0, 8), (1.2, 1)],
         [
             Mistake(
