@@ -54,7 +54,7 @@ typedef struct {
 
 typedef struct {
     Matrix w;
-    const Group *x;
+    const void *x; /* groups of codes, or floats for weights of 16 bits */
     uint16_t *y;
     int64_t rows;
 } Product;
@@ -88,7 +88,7 @@ static void run(Team team, void (*piece)(const void *, int64_t), const void *dat
     else take(&work);
 }
 
-INLINE int block_bytes(int bits) { return bits * GROUP * OUT / 8 + 4 * OUT; }
+INLINE int block_bytes(int bits) { return bits * GROUP * OUT / 8 + (bits == 16 ? 0 : 4 * OUT); }
 
 INLINE float as_float(uint32_t bits) {
     float value;
@@ -200,6 +200,37 @@ INLINE void lanes(const uint8_t *w, const Group *x, int64_t groups, int rows, in
     UNROLLED for (int r = 0; r < rows; r++) memcpy(y[r] + first, results + r, sizeof *results);
 }
 
+/* The same for weights of 16 bits and `wide` vectors of outputs. Each half of the inputs is summed in
+   its order: one after the other, or `ahead` 2 at a time for few rows, which would wait otherwise. */
+INLINE void halves(const uint8_t *w, const float *x, int64_t inputs, int rows, int wide, int ahead,
+                   float (*y)[OUT], int first) {
+    Floats results[SHARE][2] = {0};
+    for (int64_t half = 0; half < 2; half += ahead) {
+        Floats sums[2][SHARE][2];
+        UNROLLED for (int a = 0; a < ahead; a++)
+            UNROLLED for (int r = 0; r < rows; r++)
+                UNROLLED for (int v = 0; v < wide; v++) sums[a][r][v] = (Floats){0};
+        _Pragma("GCC unroll 2") for (int64_t i = 0; i < inputs / 2; i++)
+            UNROLLED for (int a = 0; a < ahead; a++) {
+                int64_t at = (half + a) * (inputs / 2) + i;
+                const uint8_t *from = w + 2 * (OUT * at + first);
+                if (first == 0 && i % 2 == 0) __builtin_prefetch(from + AHEAD);
+                Floats weights[2];
+                UNROLLED for (int v = 0; v < wide; v++) weights[v] = widened(from + 2 * v * LANES);
+                UNROLLED for (int r = 0; r < rows; r++) {
+                    Floats each = (Floats){0} + x[r * inputs + at];
+                    UNROLLED for (int v = 0; v < wide; v++) sums[a][r][v] += weights[v] * each;
+                }
+            }
+        UNROLLED for (int a = 0; a < ahead; a++)
+            UNROLLED for (int r = 0; r < rows; r++)
+                UNROLLED for (int v = 0; v < wide; v++) results[r][v] += sums[a][r][v];
+    }
+    UNROLLED for (int r = 0; r < rows; r++)
+        UNROLLED for (int v = 0; v < wide; v++)
+            memcpy(y[r] + first + v * LANES, &results[r][v], sizeof(Floats));
+}
+
 INLINE uint16_t to_bfloat16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
@@ -211,8 +242,13 @@ INLINE void some_rows(const Product *job, int64_t at, int64_t row, int rows, int
     int64_t groups = job->w.inputs / GROUP;
     const uint8_t *w = job->w.blocks + at * groups * block_bytes(bits);
     float y[SHARE][OUT];
-    for (int first = 0; first < OUT; first += LANES)
-        lanes(w, job->x + row * groups, groups, rows, bits, y, first);
+    int wide = bits == 16 && LANES < OUT && rows <= 6 ? 2 : 1;
+    for (int first = 0; first < OUT; first += wide * LANES)
+        if (bits == 16)
+            halves(w, (const float *)job->x + row * job->w.inputs, job->w.inputs, rows, wide,
+                   rows <= 2 ? 2 : 1, y, first);
+        else
+            lanes(w, (const Group *)job->x + row * groups, groups, rows, bits, y, first);
     for (int r = 0; r < rows; r++)
         for (int o = 0; o < OUT; o++)
             job->y[(row + r) * job->w.outputs + at * OUT + o] = to_bfloat16(y[r][o]);
@@ -236,8 +272,11 @@ INLINE void all_rows(const Product *job, int64_t at, int bits) {
 
 static void panel(const void *data, int64_t at) {
     const Product *job = data;
-    if (job->w.bits == 4) all_rows(job, at, 4);
-    else all_rows(job, at, 8);
+    switch (job->w.bits) {
+    case 4: all_rows(job, at, 4); break;
+    case 8: all_rows(job, at, 8); break;
+    case 16: all_rows(job, at, 16); break;
+    }
 }
 
 /* Turns a group of a row into whole numbers. Inputs above 1/64 of the largest stay exact; others are
@@ -272,16 +311,20 @@ static void quantize(const uint16_t *from, int offset, Group *to) {
 }
 
 /* Multiplies x [rows, inputs] by a matrix and writes y [rows, outputs]; space: for the groups. */
-static void product(Matrix w, const uint16_t *x, int64_t rows, uint16_t *y, Group *space, Team team) {
-    for (int64_t g = 0; g < rows * (w.inputs / GROUP); g++)
-        quantize(x + g * GROUP, w.bits == 4 ? 8 : 128, space + g);
+static void product(Matrix w, const uint16_t *x, int64_t rows, uint16_t *y, void *space, Team team) {
+    if (w.bits == 16)
+        for (int64_t i = 0; i < rows * w.inputs; i++)
+            ((float *)space)[i] = as_float((uint32_t)x[i] << 16);
+    else
+        for (int64_t g = 0; g < rows * (w.inputs / GROUP); g++)
+            quantize(x + g * GROUP, w.bits == 4 ? 8 : 128, (Group *)space + g);
     Product job = {w, space, y, rows};
     run(team, panel, &job, w.outputs / OUT);
 }
 
 /* The same from outside; returns 1 if there is no memory. */
 int multiply(const Matrix *w, const uint16_t *x, int64_t rows, uint16_t *y, const Team *team) {
-    Group *space = malloc(rows * (w->inputs / GROUP) * sizeof(Group));
+    void *space = malloc(rows * w->inputs * sizeof(float));
     if (!space) return 1;
     product(*w, x, rows, y, space, *team);
     free(space);
@@ -450,10 +493,10 @@ int decode(const Block *b, uint16_t *x, int64_t rows, const uint16_t *cos, const
     int64_t widest = m > width ? (m > d ? m : d) : (width > d ? width : d);
     int64_t room = start + rows + LANES;
     int64_t wide = b->qkv.outputs + b->gate_up.outputs; /* of which each has at least d */
-    Group *groups = malloc(rows * (widest / GROUP * sizeof(Group) + 4 * width + 4 * b->heads * room
+    float *groups = malloc(rows * (4 * widest + 4 * width + 4 * b->heads * room
                                    + 2 * (widest + wide)));
     if (!groups) return 1;
-    float *q = (float *)(groups + rows * (widest / GROUP)), *scores = q + rows * width;
+    float *q = groups + rows * widest, *scores = q + rows * width;
     uint16_t *narrow = (uint16_t *)(scores + rows * b->heads * room), *broad = narrow + rows * widest;
     const uint16_t *from = x;
     if (b->norm1) {

@@ -8,7 +8,8 @@ added up in the same order, whatever the number of rows.
 There are two products. `int4.c` is compiled at the first use where there is a C compiler:
 up to eight rows share the unpacking of a weight, so that a pass over eight tokens takes little
 longer than one over a single token. PyTorch's operator shares it between four rows. Our file also
-runs whole decoder blocks, on chains of up to ROWS tokens.
+multiplies by bfloat16 weights, where the processor has no instructions for them, and runs whole
+decoder blocks, on chains of up to ROWS tokens.
 """
 
 import platform
@@ -144,7 +145,7 @@ class Int4Linear(nn.Linear):
 
     Attributes:
         packed: the codes in the order that the product reads.
-        bits: 4 or 8, if our product is used; None for PyTorch's.
+        bits: 4 or 8 (16: `Bfloat16Linear`), if our product is used; None for PyTorch's.
         scales_and_zeros: [n·in / GROUP, out, 2] bfloat16, for PyTorch's product by n copies of the
             input; empty for ours.
         source: the weights that the codes are of.
@@ -295,7 +296,9 @@ def can_decode(block: Block) -> bool:
     return (
         product() is not None
         and type(block) is Block
-        and all(type(layer) is Int4Linear and layer.bits and layer.bias is None for layer in layers)
+        and all(
+            isinstance(layer, Int4Linear) and layer.bits and layer.bias is None for layer in layers
+        )
         and all(type(norm) is Norm and norm.weight.dtype == torch.bfloat16 for norm in norms)
         and not isinstance(block.norm2, nn.Identity)
         and block.q_norm is None
@@ -318,7 +321,7 @@ def decode(
     # A layer whose weights have changed is an `nn.Linear` again, or becomes one in its own pass.
     if loaded is None or not is_readable(x):
         return None
-    if not all(type(layer) is Int4Linear and layer.is_current() for layer in layers):
+    if not all(isinstance(layer, Int4Linear) and layer.is_current() for layer in layers):
         return None
     x = x.clone(memory_format=torch.contiguous_format)
     cos, sin = (table.contiguous() for table in rotary)
@@ -371,6 +374,38 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
             layer.bits = codes.bits  # pyright: ignore[reportArgumentType]
         layer.source, layer.version = weight, changes_of(weight)  # pyright: ignore
     layer.__class__ = Int4Linear
+
+
+class Bfloat16Linear(Int4Linear):
+    """A frozen `nn.Linear` in bfloat16 whose rows share the conversion of a weight to float32.
+
+    For processors without instructions for bfloat16: PyTorch converts the weights for every row
+    there. `packed` has them in the order that our product reads.
+    """
+
+
+def can_share(*sizes: int) -> bool:
+    """Return whether our product takes bfloat16 weights of these inputs and outputs."""
+    return product() is not None and not any(size % GROUP for size in sizes)
+
+
+def share_rows(model: nn.Module) -> None:
+    """Turn a model's frozen layers in bfloat16 on a CPU into `Bfloat16Linear`, where sizes allow it.
+
+    A `Transformer` with no other layers computes each row of a chain as if it were the only one.
+    """
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    for layer in linear:
+        weight = layer.weight
+        if type(layer) is not nn.Linear or weight.requires_grad or weight.device.type != "cpu":
+            continue
+        if weight.dtype == torch.bfloat16 and can_share(*weight.shape):
+            layer.scales_and_zeros = torch.empty(0, dtype=torch.bfloat16)
+            layer.packed = weight.unflatten(0, (-1, OUTPUTS)).transpose(1, 2).contiguous()
+            layer.bits, layer.source, layer.version = 16, weight, changes_of(weight)  # pyright: ignore
+            layer.__class__ = Bfloat16Linear
+    if isinstance(model, Transformer) and all(type(layer) is Bfloat16Linear for layer in linear):
+        let_rows_alone(model)
 
 
 def detach(layer: Int4Linear) -> None:

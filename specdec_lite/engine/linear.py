@@ -41,6 +41,7 @@ OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_sup
 """The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
 missing, nothing is packed.
 """
+X86 = ("x86_64", "AMD64")
 ATTRIBUTES = ("packed", "source", "version", "padded")
 """The attributes that `pack` adds to a layer and `unpack` removes."""
 
@@ -187,11 +188,17 @@ def seconds(run: Callable[[], object]) -> float:
     return perf_counter() - began
 
 
+def computes_bfloat16() -> bool:
+    """Return whether this processor has instructions for bfloat16, which the environment allows."""
+    here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return here and (platform.machine() not in X86 or torch.cpu._is_avx512_bf16_supported())
+
+
 @cache
 def can_pack() -> bool:
     """Return whether this is an x86 processor and PyTorch was built with oneDNN."""
     return (
-        platform.machine() in ("x86_64", "AMD64")
+        platform.machine() in X86
         and torch.backends.mkldnn.is_available()
         and all(hasattr(torch.ops.mkldnn, name) for name in OPERATORS)
     )
@@ -226,11 +233,16 @@ def pack(model: nn.Module) -> nn.Module:
     In bfloat16, where two logits are often equal to within rounding, few rows are also padded if
     that makes every row's result independent of the number of rows. If all layers of a
     `Transformer` are so, its attention rounds rows alike as well (`rows_alike`), and greedy text
-    with a chain of drafts is then plain text nearly always.
+    with a chain of drafts is then plain text nearly always. A processor without instructions for
+    bfloat16 has another product instead (`int4.share_rows`), with the same effect.
     """
     size = sum(weight.nbytes for weight in model.parameters())
     if size > LIMIT:
         return model
+    if not computes_bfloat16():
+        from specdec_lite.engine.int4 import share_rows
+
+        share_rows(model)
     threads = torch.get_num_threads()
     agreeing: dict[tuple[int, ...], tuple[frozenset[int], bool]] = {}
     for layer in model.modules():

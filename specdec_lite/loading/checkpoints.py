@@ -20,10 +20,16 @@ from tqdm import tqdm
 
 from specdec_lite.checks import is_whole
 from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
-from specdec_lite.engine.linear import pack
+from specdec_lite.engine.linear import LIMIT, pack
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.memory import Size, hugging_face_size, is_out_of_memory, native_size
+from specdec_lite.loading.memory import (
+    Size,
+    has_bfloat16,
+    hugging_face_size,
+    is_out_of_memory,
+    native_size,
+)
 from specdec_lite.loading.model_config import (
     config_to_hf,
     native_config,
@@ -128,6 +134,18 @@ def model_size(folder: str | Path) -> Size:
     return replace(size, quantized_bytes=_stored_bytes(folder))
 
 
+def model_dtype(folder: Path, dtype: str, device: str) -> torch.dtype:
+    """Return the dtype in which to load the model of a folder."""
+    config, shares = native_config(folder), False
+    if config is not None and device == "cpu" and not has_bfloat16(device):
+        from specdec_lite.engine.int4 import can_share
+
+        widths = config.hidden_size, config.intermediate_size, config.vocab_size, config.head_size
+        small = native_size(config).parameters * torch.bfloat16.itemsize <= LIMIT
+        shares = small and can_share(*widths)
+    return resolve_dtype(dtype, stored_dtype(folder), device, shares)
+
+
 def _stored_bytes(folder: Path) -> int:
     """Return the bytes of the stored weights: as the index states them before the download, else
     the sum over the files; 0 if there are no files yet.
@@ -162,7 +180,7 @@ def load_model(
             f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because"
             " they can run code"
         )
-    kind = resolve_dtype(dtype, stored_dtype(folder), device)
+    kind = model_dtype(folder, dtype, device)
     if config is None or placement:
         model = load_transformers(folder, device, kind, **placement)
     else:

@@ -1,6 +1,5 @@
 """Compare the memory that models need with the memory that a device has free."""
 
-import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 from specdec_lite.engine.hugging_face import context_length
+from specdec_lite.engine.linear import computes_bfloat16
 from specdec_lite.engine.transformer import TransformerConfig
 
 MARGIN = 1.1
@@ -134,9 +134,7 @@ def has_bfloat16(device: str | torch.device) -> bool:
     """
     kind = torch.device(device).type
     if kind == "cpu":
-        here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        on_x86 = platform.machine() in ("x86_64", "AMD64")
-        return here and (not on_x86 or torch.cpu._is_avx512_bf16_supported())
+        return computes_bfloat16()
     return kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 

@@ -188,14 +188,20 @@ def announce(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def resolve_dtype(dtype: str, stored: str, device: str = "cpu") -> torch.dtype:
-    """Return the dtype in which to load a model."""
+def resolve_dtype(
+    dtype: str, stored: str, device: str = "cpu", shares: bool = False
+) -> torch.dtype:
+    """Return the dtype in which to load a model.
+
+    shares: whether the model would decode with a product that needs no instructions for bfloat16.
+    """
     name = str(stored if dtype == "auto" else dtype).removeprefix("torch.")
     if name not in DTYPES:
         origin = f", where the model is stored in {stored}" if dtype == "auto" else ""
         raise ValueError(f"dtype={dtype!r}{origin}: must be 'auto' or one of {', '.join(DTYPES)}")
     on_gpu = torch.device(device).type == "cuda"
-    if name == "bfloat16" and (on_gpu or dtype == "auto") and not has_bfloat16(device):
+    replaced = name == "bfloat16" and (on_gpu or dtype == "auto") and not shares
+    if replaced and not has_bfloat16(device):
         if dtype != "auto":
             raise ValueError(
                 f"dtype={dtype!r}: device {device!r} cannot compute in bfloat16; use dtype='auto'"

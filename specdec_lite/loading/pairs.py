@@ -17,12 +17,12 @@ from specdec_lite.loading.checkpoints import (
     fetch_folder,
     load_model,
     load_tokenizer,
+    model_dtype,
     model_size,
     save_model,
     weight_patterns,
 )
-from specdec_lite.loading.memory import Size, advise, check_room, resolve_device
-from specdec_lite.loading.model_config import resolve_dtype, stored_dtype
+from specdec_lite.loading.memory import Size, advise, check_room, has_bfloat16, resolve_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -110,7 +110,7 @@ def load_pair(
     sources = _sources(target, draft)
     device = str(resolve_device(device))
     dtypes = dict.fromkeys(sources, dtype)
-    if target is None and device == "cpu" and dtype == "auto":
+    if target is None and device == "cpu" and dtype == "auto" and has_bfloat16(device):
         dtypes["draft"] = "float32"
     placement = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
 
@@ -230,7 +230,7 @@ def _needs(
     room = context or min(CONTEXT, limit)
     needs = {}
     for name, folder in folders.items():
-        kind = resolve_dtype(dtypes[name], stored_dtype(folder), device)
+        kind = model_dtype(folder, dtypes[name], device)
         needs[name] = sizes[name].bytes(kind, room)
     return sizes, needs, room
 

@@ -14,10 +14,10 @@ from chosen import one_of
 from models_zoo import PROMPT, logits_in_chains
 from torch import nn
 
-from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
+from specdec_lite import CausalLM, TokenTree, generate, load_pair, load_smollm2
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, QuantizedDrafter
 from specdec_lite.drafters.eagle_head import Eagle1Head
-from specdec_lite.engine import int4
+from specdec_lite.engine import int4, linear
 from specdec_lite.engine.compiled import FLAGS, library
 from specdec_lite.engine.int4 import (
     GROUP,
@@ -29,9 +29,10 @@ from specdec_lite.engine.int4 import (
     can_multiply,
     int4_bytes,
     is_int4,
+    share_rows,
 )
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading import smollm2
+from specdec_lite.loading import memory, smollm2
 from specdec_lite.loading.gguf_file import read_codes
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
@@ -98,14 +99,25 @@ def each_product(request, monkeypatch) -> None:
         pytest.skip("needs a C compiler")
 
 
-def model_of_4_bits(seed: int = 0) -> CausalLM:
-    """Return a small model whose linear layers are rounded to Q4_1, its head to Q8_0."""
+def shared_layer() -> nn.Linear:
+    layer = nn.Linear(96, 64, bias=False).requires_grad_(False)
+    layer.weight.copy_(matrix())
+    share_rows(layer.bfloat16())
+    return layer
+
+
+def model_of_4_bits(seed: int = 0, bits: int = 4) -> CausalLM:
+    """Return a small model whose linear layers are rounded to Q4_1, its head to Q8_0; or that shares
+    rows, with bits=16."""
     torch.manual_seed(seed)
     model = Transformer(CONFIG)
     for weight in model.parameters():
         if weight.dim() == 2:
             nn.init.normal_(weight, std=0.3)
     model = model.bfloat16().requires_grad_(False)
+    if bits == 16:
+        share_rows(model)
+        return CausalLM(model)
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear):
             kind = "Q8_0" if name == "head" else "Q4_1"
@@ -200,6 +212,7 @@ def test_every_instruction_set_gives_the_same_bits(flags, tmp_path, monkeypatch)
     if platform.machine() != "x86_64":
         pytest.skip("the flags are those of one processor")
     layers = [layer_of(read_codes(Stored(matrix(64, 96), kind)), 96) for kind in STORED]
+    layers.append(shared_layer())
     x = torch.randn(13, 96).bfloat16()
     expected = [product(layer, x) for layer in layers]
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path))
@@ -238,11 +251,11 @@ def test_an_arm_processor_gives_the_same_bits(tmp_path):
     command = [CROSS, *flags, "-static", "-o", "main", "main.c", "-lm"]
     subprocess.run(command, cwd=tmp_path, check=True)
     x = torch.randn(13, 96).bfloat16()
-    for kind in STORED:
-        layer = layer_of(read_codes(Stored(matrix(), kind)), 96)
+    coded = [layer_of(read_codes(Stored(matrix(), kind)), 96) for kind in STORED]
+    for layer in (*coded, shared_layer()):
         sizes = torch.tensor([layer.bits, 96, 64, len(x), layer.packed.nbytes])
         parts = [sizes, layer.packed, x.view(torch.int16)]
-        data = b"".join(part.contiguous().numpy().tobytes() for part in parts)
+        data = b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts)
         run = subprocess.run(
             [QEMU, "main"], input=data, cwd=tmp_path, capture_output=True, check=True
         )
@@ -261,6 +274,50 @@ def test_threads_do_not_change_a_bit():
             assert torch.equal(product(layer, x), expected)
     finally:
         torch.set_num_threads(before)
+
+
+@needs_compiler
+@pytest.mark.parametrize("outputs, inputs", [(32, 32), (64, 96), (960, 320)])
+def test_bfloat16_weights_are_multiplied_without_instructions_for_them(outputs, inputs):
+    """Each row for itself, whatever the rows beside it and the threads, and rounded once."""
+    layer = nn.Linear(inputs, outputs, bias=False).bfloat16().requires_grad_(False)
+    x = torch.randn(2 * ROWS + 3, inputs).bfloat16()
+    exact = x.double() @ layer.weight.double().T
+    share_rows(layer)
+    results = product(layer, x)
+    assert type(layer) is int4.Bfloat16Linear
+    size = x.double().abs() @ layer.weight.double().abs().T
+    assert ((results - exact).abs() <= exact.abs() / 256 + 1e-6 * size).all()
+    before = torch.get_num_threads()
+    try:
+        for rows in range(1, len(x)):
+            torch.set_num_threads(1 + rows % 3)
+            assert torch.equal(torch.cat([product(layer, each) for each in x.split(rows)]), results)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_only_frozen_bfloat16_layers_of_whole_groups_share_rows(monkeypatch):
+    model = nn.Sequential(nn.Linear(64, 40), nn.Linear(40, 64), nn.Linear(64, 64)).bfloat16()
+    share_rows(model)
+    model.requires_grad_(False)
+    share_rows(model[:2])
+    share_rows(copy.deepcopy(model[2]).float())
+    monkeypatch.setattr(int4, "product", lambda: None)
+    share_rows(model)
+    assert {type(layer) for layer in model} == {nn.Linear}
+
+
+@needs_compiler
+def test_a_processor_without_bfloat16_loads_such_a_pair(monkeypatch):
+    for module in (linear, memory):
+        monkeypatch.setattr(module, "computes_bfloat16", lambda: False)
+    pair = load_pair(device="cpu")
+    for model in (pair.target.model, pair.draft.model):
+        layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+        assert {type(layer) for layer in layers} == {int4.Bfloat16Linear} and model.decoder
+    monkeypatch.setattr(int4, "product", lambda: None)
+    assert load_pair(device="cpu").target.dtype == torch.float32
 
 
 def test_stacked_layers_are_their_layers_on_top_of_each_other():
@@ -305,8 +362,11 @@ def test_a_products_rows_do_not_depend_on_their_number(each_product):
         assert torch.equal(product(layer, x[:rows]), whole[:rows])
 
 
-def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one(each_product, monkeypatch):
-    model = model_of_4_bits()
+@pytest.mark.parametrize("bits", [4, 16])
+def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one(bits, each_product, monkeypatch):
+    model = model_of_4_bits(bits=bits)
+    if bits == 16 and int4.product() is None:
+        pytest.skip("PyTorch's own product")
     text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     expected = logits_in_chains(model, text, 1)
     for size in (2, 3, 5, 8, ROWS):
@@ -318,8 +378,9 @@ def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one(each_product, m
 
 
 @needs_compiler
-def test_whole_blocks_agree_with_their_parts():
-    model = model_of_4_bits()
+@pytest.mark.parametrize("bits", [4, 16])
+def test_whole_blocks_agree_with_their_parts(bits):
+    model = model_of_4_bits(bits=bits)
     text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     assert model.model.decoder is not None
     whole = logits_in_chains(model, text, 4).float()
@@ -365,9 +426,12 @@ def test_a_tree_agrees_to_rounding():
         assert (nodes[node + 1] - alone).abs().max() < 0.05 * alone.abs().max()
 
 
+@pytest.mark.parametrize("bits", [4, 16])
 @pytest.mark.parametrize("gamma", one_of(__name__, [1, 3, 8]))
-def test_greedy_text_with_a_draft_is_plain_text(gamma, each_product):
-    target, draft = model_of_4_bits(), model_of_4_bits(seed=1)
+def test_greedy_text_with_a_draft_is_plain_text(gamma, bits, each_product):
+    if bits == 16 and int4.product() is None:
+        pytest.skip("PyTorch's own product")
+    target, draft = model_of_4_bits(bits=bits), model_of_4_bits(seed=1, bits=bits)
     plain = generate(target, PROMPT, None, 80).tokens
     for drafter in (ModelDrafter(target, gamma), ModelDrafter(draft, gamma), PromptLookupDrafter()):
         assert torch.equal(generate(target, PROMPT, drafter, 80).tokens, plain)
@@ -443,7 +507,8 @@ def text_of(target, count: int = 12) -> list[int]:
 # What changes ---------------------------------------------------------------------------------------
 
 
-def test_a_layer_whose_weights_changed_multiplies_by_the_new_ones():
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_layer_whose_weights_changed_multiplies_by_the_new_ones(shared):
     changes = {
         "in place": lambda layer: layer.weight.zero_(),
         "replaced": lambda layer: setattr(
@@ -452,8 +517,8 @@ def test_a_layer_whose_weights_changed_multiplies_by_the_new_ones():
         "loaded": lambda layer: layer.load_state_dict({"weight": layer.weight * 0}, strict=False),
     }
     for name, change in changes.items():
-        layer = layer_of(Codes.rounded(torch.randn(32, 64), 4), 64)
-        x = torch.randn(3, 64).bfloat16()
+        layer = shared_layer() if shared else layer_of(Codes.rounded(matrix(), 4), 96)
+        x = torch.randn(3, 96).bfloat16()
         with torch.inference_mode():
             assert layer(x).abs().sum() > 0
         with torch.no_grad():
@@ -463,10 +528,11 @@ def test_a_layer_whose_weights_changed_multiplies_by_the_new_ones():
         assert type(layer) is nn.Linear
 
 
-def test_a_copy_of_a_model_that_is_changed_writes_another_text():
-    target = model_of_4_bits()
+@pytest.mark.parametrize("bits", [4, 16])
+def test_a_copy_of_a_model_that_is_changed_writes_another_text(bits):
+    target = model_of_4_bits(bits=bits)
     copied = CausalLM(copy.deepcopy(target.model))
-    assert text_of(copied) == text_of(target) and is_int4(copied.model)
+    assert text_of(copied) == text_of(target) and is_int4(copied.model) == (bits == 4)
     with torch.no_grad():
         for weight in copied.model.parameters():
             weight.mul_(-0.5)
@@ -477,8 +543,9 @@ def test_a_copy_of_a_model_that_is_changed_writes_another_text():
     assert text_of(copied) != text_of(target)
 
 
-def test_a_model_that_is_cast_decodes_in_the_new_precision():
-    target = model_of_4_bits()
+@pytest.mark.parametrize("bits", [4, 16])
+def test_a_model_that_is_cast_decodes_in_the_new_precision(bits):
+    target = model_of_4_bits(bits=bits)
     cast = CausalLM(copy.deepcopy(target.model).float())
     assert cast.dtype == torch.float32 and len(text_of(cast)) == 12
     again = pickle.loads(pickle.dumps(target.model))
