@@ -94,8 +94,9 @@ def load_pair(
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
         dtype: "float32", "bfloat16", "float16", "float64" or "auto". "auto" means each model's
             stored dtype where that decodes fastest with a draft. Otherwise bfloat16 is replaced:
-            by float32 on a CPU that emulates it, and in the shipped draft on any CPU; by float16 on
-            a GPU without it.
+            by float32 in the shipped draft, on a CPU with instructions for bfloat16; by float32 on
+            a CPU without them, for models whose sizes `int4.can_share` refuses; by float16 on a
+            GPU without it.
         context: tokens of prompt and answer to reserve memory for; None: 4096, or the longest text
             that both models can read if that is shorter.
         device_map: "auto" spreads the target's layers over several GPUs (needs accelerate).
