@@ -22,10 +22,10 @@ from specdec_lite.simulation.advice import INPUTS
 from .engine_options import PATH
 
 POSITIONS = {
-    draft["repo"]: draft["trained"]
+    draft["repo"]: draft["positions"]
     for target in INPUTS["target"]
     for draft in target["drafts"]
-    if "trained" in draft
+    if "positions" in draft
 }
 """Head → its `max_position_embeddings`, where a source states it."""
 CONTEXTS = {target["repo"]: target["context"] for target in INPUTS["target"]}

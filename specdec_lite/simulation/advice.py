@@ -5,28 +5,22 @@ The page "You serve a model" shows the same rows: its box reads the same list, a
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from specdec_lite import theory
-from specdec_lite.simulation import sizes
-from specdec_lite.simulation.estimate import (
-    GENERATIONS,
-    Engine,
-    Hardware,
-    Network,
-    calibrate,
-    estimate,
-    schedule,
-)
+from specdec_lite.simulation import estimate as estimator, sizes
+from specdec_lite.simulation.estimate import Engine, Hardware, Network
 
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 INPUTS, ROWS = TABLE["inputs"], TABLE["rows"]
 Sizes = tuple[Network, Network, Hardware]
 ALL = 10**9
 """Positions of a pass that needs every expert."""
-UNKNOWN_LONG = 32_768
+UNKNOWN_LONG, UNSTATED = 32_768, "trained length not stated"
 """Context from which a head of unstated training length is not recommended."""
+LARGEST = INPUTS["batch"][-1]
 
 
 def choice(name: str, key: str) -> dict:
@@ -44,11 +38,9 @@ def choice(name: str, key: str) -> dict:
 def matches(when: dict, state: dict) -> bool:
     """Return whether a rule's conditions hold: a value, one of several, or a least value."""
     for name, wanted in when.items():
-        value = state[name]
-        if isinstance(wanted, dict):
-            if not value >= wanted["least"]:
-                return False
-        elif value not in (wanted if isinstance(wanted, list) else [wanted]):
+        if isinstance(wanted, dict) and state[name] >= wanted["least"]:
+            continue
+        if state[name] not in (wanted if isinstance(wanted, list) else [wanted]):
             return False
     return True
 
@@ -76,6 +68,7 @@ def state_of(inputs: dict) -> dict:
         "draft": draft,
         "method": draft["method"],
         "trained": trained,
+        "positions": draft.get("positions", 0),
         "long": is_long and (trained > 0 or "unstated"),
         "fits": network.weights(ALL) / 1e9 <= 0.9 * memory,
     }
@@ -97,11 +90,13 @@ def networks(state: dict) -> Sizes | None:
 
 def engine_of(state: dict, known: Sizes | None) -> Engine:
     """Return the engine of the inputs, calibrated if they have a measured round."""
-    engine = GENERATIONS.get(state["engine"], GENERATIONS["fitted"])
+    engine = estimator.GENERATIONS.get(state["engine"], estimator.GENERATIONS["fitted"])
     if known is None or not state.get("tau") or not state.get("speedup"):
         return engine
     load = state.get("gamma", 3), state["batch"], state["context"]
-    return calibrate(*known, *load, tau=state["tau"], speedup=state["speedup"], engine=engine)
+    return estimator.calibrate(
+        *known, *load, tau=state["tau"], speedup=state["speedup"], engine=engine
+    )
 
 
 def alpha_for(tau: float, gamma: int) -> float:
@@ -116,16 +111,19 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         return f"Not computed: {first(TABLE['uncomputed'], state)}. Published: {published}"
     batch, context, engine = state["batch"], state["context"], engine_of(state, known)
     if state["use"] == "ngram":
-        e = estimate(*known, None, 4, batch, context, tau=1.0, engine=engine)
+        e = estimator.estimate(*known, None, 4, batch, context, tau=1.0, engine=engine)
         return (
             f"Pays where τ over all steps exceeds {e.break_even:.2f}, surely {1 / e.low:.2f}, if every"
             f" step drafts 4 tokens; one source measured the host's part. Published: {published}"
         )
     alpha, tau = state.get("alpha") or TABLE["alpha"], state.get("tau")
     gamma = next(g for begin, end, g in ranges if begin <= batch <= end)
-    lead, gamma = "Likely" if gamma else "The schedule drafts nothing here. Likely", max(gamma, 1)
+    lead = "Likely"
+    if not gamma:
+        lead = f"The schedule drafts nothing at {batch} requests. With drafts, likely"
+        batch, gamma = next(((end, g) for _, end, g in ranges[::-1] if g), (batch, 1))
     trained = state["trained"] or math.inf
-    e = estimate(*known, alpha, gamma, batch, context, engine=engine, trained=trained)
+    e = estimator.estimate(*known, alpha, gamma, batch, context, engine=engine, trained=trained)
     if state.get("alpha"):
         verdict, origin = f"**{e.verdict}**", "given"
     else:
@@ -139,14 +137,13 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
             origin += f"; if drafts made your τ, not a coin, enter α = {found:.2f}"
     doubts = "".join(f" Doubt: {doubt}." for doubt in e.doubts)
     need = (known[0].weights(ALL) + known[1].weights(ALL)) / 1e9
-    need += batch * context * known[0].cache_bytes / 1e9
+    need += state["batch"] * context * known[0].cache_bytes / 1e9
     if need > 0.9 * (memory := choice("machine", state["machine"])["memory"]):
         doubts += f" Weights and caches: {need:.0f} of {memory} GB, so fewer requests run at once."
     record = (
         "One measured round set this band."
         if engine.batch
-        else f"Such bands held {band['inside']} of {band['rows']} rows of {band['sources']} sources"
-        " that the fit had not seen, each with a measured τ."
+        else f"With a measured τ, such bands held {band['inside']} of {band['rows']} unseen rows."
     )
     return (
         f"{lead} {e.speedup:.2f}× at {batch} requests with γ = {gamma}, band {e.low:.2f} to"
@@ -170,47 +167,53 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     known = networks(state)
     target, machine = choice("target", state["target"]), choice("machine", state["machine"])
     ranges: list[tuple[int, int, int]] = []
+    off: dict[str, object] = {}
     if known and state["use"] == "head":
         engine = engine_of(state, known)
         longest = TABLE["longest"][state["method"]]
-        load = state.get("alpha") or TABLE["alpha"], state["context"]
-        ranges = schedule(*known, *load, engine=engine, longest=longest)
+        alpha, context = state.get("alpha") or TABLE["alpha"], state["context"]
+        ranges = estimator.schedule(*known, alpha, context, engine=engine, longest=longest)
+        least = next((g for *_, g in ranges[::-1] if g), 1)
+        found = estimator.switch_off(*known, alpha, least, context, engine=engine, largest=LARGEST)
+        sure, lost = (batch - 1 if batch else f"{LARGEST} or more" for batch in found)
+        off = {"least": least, "sure": sure, "lost": lost}
     gamma = max(ranges[0][2], 1) if ranges else 1 if state["kind"] == "batch" else 3
     draft, gpus = state["draft"], machine["gpus"]
-    values = {
-        "{target}": target["repo"],
-        "{draft}": draft["repo"],
-        "{method}": draft["method"],
-        "{gamma}": str(gamma),
-        "{root}": str(gamma + 1),
-        "{tp}": f" \\\n  --tensor-parallel-size {gpus}" * (gpus > 1),
-        "{tp_size}": f" --tp-size {gpus}" * (gpus > 1),
-        "{slots}": str(max(64, state["batch"])),
-        "{vllm_schedule}": json.dumps(ranges),
-        "{sglang_schedule}": json.dumps({str(b): {"candidate_steps": [g]} for b, _, g in ranges}),
-        "{vllm_positions}": TABLE["vllm_positions"],
+    values = state | {
+        "target": target["repo"],
+        "draft": draft["repo"],
+        "trained": f"{state['trained']:,}",
+        "gamma": gamma,
+        "root": gamma + 1,
+        "tp": f" \\\n  --tensor-parallel-size {gpus}" * (gpus > 1),
+        "tp_size": f" --tp-size {gpus}" * (gpus > 1),
+        "slots": max(64, state["batch"]),
+        "sampled": first(TABLE["sampled"], state),
+        "vllm_schedule": json.dumps(ranges),
+        "sglang_schedule": json.dumps({str(b): {"candidate_steps": [g]} for b, _, g in ranges}),
+        "vllm_positions": TABLE["vllm_positions"],
+        **off,
     }
 
     def filled(text: str) -> str:
-        for name, value in values.items():
-            text = text.replace(name, value)
-        return text
+        return re.sub(r"\{(\w+)\}", lambda found: str(values.get(found[1], found[0])), text)
 
     if state["use"] in ("none", "ngram"):
         checkpoint = "None."
     else:
         is_published = "/" in draft["repo"]
         link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if is_published else ""
-        stated = "trained length not stated" * (state["method"] != "mtp" and not state["trained"])
-        checkpoint = "; ".join(part for part in (link, stated, draft["note"]) if part) + "."
+        stated = f"trained at {values['trained']} tokens" if state["trained"] else UNSTATED
+        parts = (link, stated * (state["method"] != "mtp"), draft["note"])
+        checkpoint = "; ".join(part for part in parts if part) + "." + first(TABLE["notes"], state)
     troubles = [rule["text"] for rule in TABLE["wrong"] if matches(rule["when"], state)][:3]
     rows = (
-        first(TABLE["do"], state),
+        filled(first(TABLE["do"], state)),
         f"```bash\n{filled(first(TABLE['lines'], state))}\n```\n{filled(first(TABLE['starts'], state))}",
         checkpoint,
         gain_text(state, known, ranges),
         filled(first(TABLE["schedules"], {**state, "computed": ranges != []})),
-        first(TABLE["measure"], state),
+        filled(first(TABLE["measure"], state)),
         "\n".join(f"{i}. {trouble}" for i, trouble in enumerate(troubles, 1)),
     )
     return list(zip(ROWS, rows, strict=True))

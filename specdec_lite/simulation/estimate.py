@@ -443,6 +443,7 @@ def switch_off(
     context: float = 0.0,
     *,
     tau: float | None = None,
+    engine: Engine = FITTED,
     largest: int = 512,
 ) -> tuple[int | None, int | None]:
     """Return the batches between which drafting begins to lose: (surely pays below, surely loses from).
@@ -451,13 +452,11 @@ def switch_off(
     that does not happen up to `largest`. The speedup falls slowly with the batch, so an error of
     10 % in it is a factor of 2 in the batch, and no single batch can be named.
     """
-    found: list[int | None] = [None, None]
-    for batch in range(1, largest + 1):
-        at = estimate(target, draft, hardware, alpha, gamma, batch, context, tau=tau)
-        for i, end in enumerate((at.low, at.high)):
-            if found[i] is None and end < 1:
-                found[i] = batch
-    return found[0], found[1]
+    tokens = emitted(alpha, tau, gamma)
+    load = lambda batch: (target, draft, hardware, None, gamma, batch, context)
+    at = [estimate(*load(b), tau=tokens, engine=engine) for b in range(1, largest + 1)]
+    first = lambda ends: next((batch for batch, end in enumerate(ends, 1) if end < 1), None)
+    return first(each.low for each in at), first(each.high for each in at)
 
 
 def schedule(

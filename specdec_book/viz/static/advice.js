@@ -3,6 +3,7 @@
 
 const { inputs: INPUTS, rows: ROWS } = TABLE;
 const UNKNOWN_LONG = 32768; // context from which a head of unstated training length is not recommended
+const LARGEST = INPUTS.batch.at(-1);
 
 const choice = (name, key) => INPUTS[name].find((entry) => entry.key === key);
 
@@ -35,6 +36,7 @@ function stateFrom(inputs) {
     draft,
     method,
     trained,
+    positions: draft.positions ?? 0,
     long: long && (trained > 0 || "unstated"),
     fits: gigabytes(network) <= 0.9 * memory,
   };
@@ -65,18 +67,22 @@ const spaced = (value) => JSON.stringify(value).replace(/[,:]/g, "$& "); // as P
 
 function gainText(state, known, ranges) {
   const published = first(TABLE.gains, state);
-  const { inside, rows, sources } = TABLE.band;
+  const { inside, rows } = TABLE.band;
   if (!known) return `Not computed: ${first(TABLE.uncomputed, state)}. Published: ${published}`;
   const engine = engineFor(state, known);
   if (state.use === "ngram") {
     const { round, step, low } = estimate({ ...known, gamma: 4 }, engine, 1);
     return `Pays where τ over all steps exceeds ${(round / step).toFixed(2)}, surely ${(1 / low).toFixed(2)}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
   }
-  const [{ batch, context, tau }, alpha] = [state, state.alpha || TABLE.alpha];
-  const planned = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
-  const [lead, gamma] = [planned ? "Likely" : "The schedule drafts nothing here. Likely", planned || 1];
+  const [{ context, tau }, alpha] = [state, state.alpha || TABLE.alpha];
+  let [lead, batch] = ["Likely", state.batch];
+  let gamma = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
+  if (!gamma) {
+    lead = `The schedule drafts nothing at ${batch} requests. With drafts, likely`;
+    [, batch, gamma] = ranges.findLast((range) => range[2]) ?? [0, batch, 1];
+  }
   const trained = state.trained || Infinity;
-  const e = estimate({ ...known, gamma, trained }, engine, expectedTokens(alpha, gamma));
+  const e = estimate({ ...known, batch, gamma, trained }, engine, expectedTokens(alpha, gamma));
   let [outcome, origin] = [`**${verdict(e)}**`, "given"];
   if (!state.alpha) {
     const least = e.tokens / e.low;
@@ -88,14 +94,14 @@ function gainText(state, known, ranges) {
     if (tau) origin += `; if drafts made your τ, not a coin, enter α = ${found}`;
   }
   let doubts = e.doubts.map((doubt) => ` Doubt: ${doubt}.`).join("");
-  const caches = batch * context * known.target.cache_bytes;
+  const caches = state.batch * context * known.target.cache_bytes;
   const need = gigabytes(known.target) + gigabytes(known.draft) + caches / 1e9;
   const { memory } = choice("machine", state.machine);
   if (need > 0.9 * memory)
     doubts += ` Weights and caches: ${need.toFixed(0)} of ${memory} GB, so fewer requests run at once.`;
   const record = engine.batch
     ? "One measured round set this band."
-    : `Such bands held ${inside} of ${rows} rows of ${sources} sources that the fit had not seen, each with a measured τ.`;
+    : `With a measured τ, such bands held ${inside} of ${rows} unseen rows.`;
   return `${lead} ${e.speedup.toFixed(2)}× at ${batch} requests with γ = ${gamma}, band ${e.low.toFixed(2)} to ${e.high.toFixed(2)}×: ${outcome}. α = ${alpha.toFixed(2)} is ${origin}.${doubts} ${record} Published: ${published}`;
 }
 
@@ -104,40 +110,49 @@ function card(inputs) {
   const state = stateFrom(inputs);
   const known = networks(state);
   const [target, machine] = [choice("target", state.target), choice("machine", state.machine)];
-  const ranges =
-    known && state.use === "head"
-      ? schedule(known, engineFor(state, known), state.alpha || TABLE.alpha, TABLE.longest[state.method])
-      : [];
+  let [ranges, off] = [[], {}];
+  if (known && state.use === "head") {
+    const [engine, alpha] = [engineFor(state, known), state.alpha || TABLE.alpha];
+    ranges = schedule(known, engine, alpha, TABLE.longest[state.method]);
+    const least = ranges.findLast((range) => range[2])?.[2] ?? 1;
+    const found = switchOff({ ...known, gamma: least }, engine, expectedTokens(alpha, least), LARGEST);
+    const [sure, lost] = found.map((batch) => (batch ? batch - 1 : `${LARGEST} or more`));
+    off = { least, sure, lost };
+  }
   const gamma = ranges.length ? Math.max(1, ranges[0][2]) : state.kind === "batch" ? 1 : 3;
   const { draft, method } = state;
   const values = {
+    ...state,
     target: target.repo,
     draft: draft.repo,
-    method,
+    trained: state.trained.toLocaleString("en-US"),
     gamma,
     root: gamma + 1,
     tp: machine.gpus > 1 ? ` \\\n  --tensor-parallel-size ${machine.gpus}` : "",
     tp_size: machine.gpus > 1 ? ` --tp-size ${machine.gpus}` : "",
     slots: Math.max(64, state.batch),
+    sampled: first(TABLE.sampled, state),
     vllm_schedule: spaced(ranges),
     sglang_schedule: spaced(Object.fromEntries(ranges.map(([b, , g]) => [b, { candidate_steps: [g] }]))),
     vllm_positions: TABLE.vllm_positions,
+    ...off,
   };
   const filled = (text) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   let checkpoint = "None.";
   if (!["none", "ngram"].includes(state.use)) {
     const link = draft.repo.includes("/") ? `[${draft.repo}](${TABLE.hub}/${draft.repo})` : "";
-    const stated = method === "mtp" || state.trained ? "" : "trained length not stated";
-    checkpoint = `${[link, stated, draft.note].filter(Boolean).join("; ")}.`;
+    const stated = state.trained ? `trained at ${values.trained} tokens` : "trained length not stated";
+    const parts = [link, method === "mtp" ? "" : stated, draft.note];
+    checkpoint = `${parts.filter(Boolean).join("; ")}.${first(TABLE.notes, state)}`;
   }
   const troubles = TABLE.wrong.filter((rule) => matches(rule.when, state)).slice(0, 3);
   const texts = [
-    first(TABLE.do, state),
+    filled(first(TABLE.do, state)),
     `\`\`\`bash\n${filled(first(TABLE.lines, state))}\n\`\`\`\n${filled(first(TABLE.starts, state))}`,
     checkpoint,
     gainText(state, known, ranges),
     filled(first(TABLE.schedules, { ...state, computed: ranges.length > 0 })),
-    first(TABLE.measure, state),
+    filled(first(TABLE.measure, state)),
     troubles.map(({ text }, i) => `${i + 1}. ${text}`).join("\n"),
   ];
   return ROWS.map((name, i) => [name, texts[i]]);
@@ -167,21 +182,6 @@ function nodesOf(text) {
   return [make("ol", {}, ...items.map((item) => make("li", {}, ...inline(item))))];
 }
 
-const MENUS = [
-  ["target", "Target"],
-  ["machine", "Hardware"],
-  ["batch", "Requests at once"],
-  ["context", "Context, tokens"],
-  ["kind", "Kind of output"],
-  ["engine", "Engine"],
-];
-// name, label, note, largest, whether it counts
-const MEASURED = [
-  ["tau", "τ", "tokens per round", 17, false],
-  ["gamma", "γ", "of that run", 16, true],
-  ["speedup", "speedup", "drafted ÷ plain", 17, false],
-  ["alpha", "α", "of your own text", 1, false],
-];
 const DEFAULTS = { ...TABLE.situations[0].inputs, tau: 0, gamma: 3, speedup: 0, alpha: 0 };
 
 function render({ model, el }) {
@@ -190,13 +190,13 @@ function render({ model, el }) {
   const change = (values) => assign(model, values);
   const optionsOf = (name) =>
     INPUTS[name].map((entry) => (typeof entry === "number" ? { key: entry, name: String(entry) } : entry));
-  const menus = MENUS.map(([name, label]) => {
+  const menus = Object.entries(TABLE.menus).map(([name, label]) => {
     const options = optionsOf(name);
     const labels = options.map((option) => ({ label: option.name }));
     const node = indexMenu(`${id}-${name}`, labels, (i) => change({ [name]: options[i].key }));
     return [name, node, field(`${id}-${name}`, label, node)];
   });
-  const [boxes, showBoxes] = numberBoxes(id, MEASURED, change);
+  const [boxes, showBoxes] = numberBoxes(id, TABLE.measured, change);
   const answer = make("dl", { class: "sdl-card", "aria-live": "polite", tabindex: 0 });
   const note = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const root = make(
