@@ -6,11 +6,12 @@ The drawing is a plain SVG, the same in a notebook and on a page.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from specdec_book.viz.sketch import framed, style
-from specdec_lite.drafters.copying import PromptLookupDrafter, PromptLookupSession
-from specdec_lite.measure.replay import replay
-from specdec_lite.speculation import Context
+
+if TYPE_CHECKING:
+    from specdec_lite.drafters.copying import PromptLookupDrafter
 
 COLUMNS = 24
 """Characters per line, in the request and in the answer."""
@@ -121,14 +122,17 @@ def arcs(
     tokenizer,
     prompt_ids: Sequence[int],
     answer_ids: Sequence[int],
-    drafter: PromptLookupDrafter,
+    drafter: "PromptLookupDrafter",
     vocab_size: int,
 ) -> Arcs:
     """Draw from where prompt lookup would have copied an answer."""
+    from specdec_lite.drafters.copying import PromptLookupDrafter, PromptLookupSession
+    from specdec_lite.measure.replay import replay
+
     sources: list[int] = []
 
     class RecordingSession(PromptLookupSession):
-        def propose(self, context: Context):
+        def propose(self, context):
             proposal = super().propose(context)
             sources.append(self.source if len(proposal.tree) else -1)
             return proposal

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite.engine.hugging_face import context_length
 from specdec_lite.engine.linear import computes_bfloat16
 from specdec_lite.engine.transformer import TransformerConfig
 
@@ -82,6 +81,8 @@ def hugging_face_size(folder: Path) -> Size:
         ValueError: the model needs code of its own.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
+
+    from specdec_lite.engine.hugging_face import context_length
 
     model_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
