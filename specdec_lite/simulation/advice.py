@@ -206,7 +206,7 @@ def card(inputs: dict) -> list[tuple[str, str]]:
         stated = f"trained at {values['trained']} tokens" if state["trained"] else UNSTATED
         parts = (link, stated * (state["method"] != "mtp"), draft["note"])
         checkpoint = "; ".join(part for part in parts if part) + "." + first(TABLE["notes"], state)
-    troubles = [rule["text"] for rule in TABLE["wrong"] if matches(rule["when"], state)][:3]
+    troubles = [filled(rule["text"]) for rule in TABLE["wrong"] if matches(rule["when"], state)][:3]
     rows = (
         filled(first(TABLE["do"], state)),
         f"```bash\n{filled(first(TABLE['lines'], state))}\n```\n{filled(first(TABLE['starts'], state))}",

@@ -153,7 +153,7 @@ function card(inputs) {
     gainText(state, known, ranges),
     filled(first(TABLE.schedules, { ...state, computed: ranges.length > 0 })),
     filled(first(TABLE.measure, state)),
-    troubles.map(({ text }, i) => `${i + 1}. ${text}`).join("\n"),
+    troubles.map(({ text }, i) => `${i + 1}. ${filled(text)}`).join("\n"),
   ];
   return ROWS.map((name, i) => [name, texts[i]]);
 }
