@@ -84,11 +84,14 @@ def published_tensors(target, kind, options=None, layers=2, reads=2, words=0, se
     """Return random tensors of a head under the names that its authors publish.
 
     `kind` is "blocks" (DFlash and its kin, with the parts that `options` of its config name),
-    "eagle3" or "peagle"; float32 numbers in float64, since heads are built in float32.
+    "eagle", "eagle3" or "peagle"; float32 numbers in float64, since heads are built in float32.
     """
     d, v, options, eagle = target.hidden_size, target.vocab_size, options or {}, kind != "blocks"
-    shapes = {"fc.weight": (d, reads * d), "norm.weight": (d,)}
-    shapes |= {"lm_head.weight": (words or v, d)} if eagle else {"hidden_norm.weight": (d,)}
+    wide = eagle and kind != "eagle"
+    shapes = {"fc.weight": (d, 2 * d if kind == "eagle" else reads * d)}
+    shapes |= {"norm.weight": (d,)} if kind != "eagle" else {}
+    shapes |= {"lm_head.weight": (words or v, d)} if wide else {}
+    shapes |= {} if eagle else {"hidden_norm.weight": (d,)}
     if kind == "peagle":
         shapes |= {"mask_hidden": (1, 1, reads * d), "embed_tokens.weight": (v, d)}
     if rank := options.get("selector_rank"):
@@ -104,13 +107,13 @@ def published_tensors(target, kind, options=None, layers=2, reads=2, words=0, se
                 "confidence_head.proj.bias": (1,),
             }
     for layer in range(layers):
-        width = 2 * d if eagle and layer == 0 else d
+        width = 2 * d if wide and layer == 0 else d
         each = {f"self_attn.{p}_proj": (n, width) for p, n in (("q", 32), ("k", 16), ("v", 16))}
         each |= {"self_attn.o_proj": (d, 32), "mlp.gate_proj": (24, d), "mlp.up_proj": (24, d)}
-        each |= {"mlp.down_proj": (d, 24), "input_layernorm": (d,)}
-        each |= {"post_attention_layernorm": (d,)}
+        each |= {"mlp.down_proj": (d, 24), "post_attention_layernorm": (d,)}
+        each |= {} if kind == "eagle" else {"input_layernorm": (d,)}
         each |= {} if eagle else {"self_attn.q_norm": (8,), "self_attn.k_norm": (8,)}
-        each |= {"hidden_norm": (d,)} if eagle and layer == 0 else {}
+        each |= {"hidden_norm": (d,)} if wide and layer == 0 else {}
         shapes |= {f"layers.{layer}.{name}.weight": shape for name, shape in each.items()}
         if taps := options.get("conv_kernel_size"):
             groups = d // options["conv_group_size"]

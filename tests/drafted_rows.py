@@ -1,0 +1,50 @@
+"""The rows that a session drafts from, compared with rows that are computed in another way."""
+
+from specdec_lite import generate
+
+
+def differences(target, drafter, prompt, rows, broken=lambda session: None, new=24):
+    """Decode at temperature 1; return each draft's distance from the rows, and the steps.
+
+    A row is compared where its draw comes first among its siblings. Chosen siblings must be the
+    likeliest tokens of their row.
+
+    Args:
+        rows: (context, tokens [k] of a path) → the distributions [≥ k, V] of these tokens.
+        broken: a change of every session.
+    """
+    begin, apart = drafter.start, []
+
+    def distance(context, proposal):
+        tree, places = proposal.tree, {}
+        nodes = range(len(tree)) if proposal.nodes is None else proposal.nodes
+        for path in map(list, tree.paths()):
+            found = rows(context, tree.tokens[path])
+            places |= {parent: row for parent, row in zip((-1, *path), found[: len(path)])}
+        most = 0.0
+        for parent, row in places.items():
+            children = tree.children(parent)
+            if proposal.probs is None:
+                likeliest = row.topk(len(children)).indices
+                most = max(most, float(not tree.tokens[list(children)].equal(likeliest)))
+            else:
+                drawn = proposal.probs[list(nodes).index(children[0])]
+                most = max(most, float((row - drawn).abs().max()))
+        return most
+
+    def start(context):
+        session = begin(context)
+        broken(session)
+        propose = session.propose
+
+        def compared(context):
+            proposal = propose(context)
+            if len(proposal.tree):
+                apart.append(distance(context, proposal))
+            return proposal
+
+        session.propose = compared
+        return session
+
+    drafter.start = start
+    return apart, generate(target, prompt, drafter, new, temperature=1.0, seed=1).steps

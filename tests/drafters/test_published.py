@@ -1,0 +1,381 @@
+"""Published heads: each format is read and drafts what its layers compute, or is refused by name.
+
+Rows of the tables are checkpoints, as EAGLE's, Medusa's and DFlash's authors, `speculators` and
+SpecForge store them.
+"""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from drafted_rows import differences
+from features_zoo import random_head
+from heads_zoo import random_blocks
+from models_zoo import PROMPT, build
+from published_zoo import BLOCK, FULL, SLIDING, TARGET, WINDOWED, Checkpoint, block_states
+from safetensors.torch import load_file
+
+from specdec_lite import CausalLM, TokenTree, generate
+from specdec_lite.drafters import BlockDiffusionDrafter, ConfidenceTree, EagleDrafter, MedusaDrafter
+from specdec_lite.drafters.eagle_head import Eagle3Head
+from specdec_lite.drafters.heads import ReducedHeads
+from specdec_lite.drafters.published import read_eagle, read_medusa
+from specdec_lite.drafters.published_blocks import read_blocks
+from specdec_lite.training.export import export, export_blocks, export_medusa
+
+PLAIN = generate(TARGET, PROMPT, max_new_tokens=24).tokens
+WORDS = tuple(token for token in range(47, 0, -1) if token % 3)
+IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+def ramp(size, first=0.5, last=2.0):
+    return torch.linspace(first, last, size).double()
+
+
+DSPARK = {
+    "projector_type": "dspark",
+    "markov_head_type": "vanilla",
+    "markov_rank": 6,
+    "enable_confidence_head": True,
+    "confidence_head_with_markov": True,
+}
+DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 6, "selector_top_k": 5}
+FC_NORMS = {f"fc_norm.{i}.weight": ramp(32, i + 1) for i in range(3)}
+HALF = {"use_sliding_window": True, "sliding_window": 3}  # layers are told by their number
+
+
+def eagle3(own=(), speculators="", kind="eagle3", **options):
+    return Checkpoint(kind, own, speculators=speculators, **options)
+
+
+def blocks(own=(), entries=(), **options):
+    return Checkpoint("blocks", own, entries, **options)
+
+
+CHECKPOINTS = {
+    "EAGLE-1": Checkpoint("eagle"),
+    "EAGLE-1 with a bias": Checkpoint("eagle", extra={"fc.bias": ramp(32, -1)}),
+    "EAGLE-1 of speculators": Checkpoint("eagle", speculators="eagle"),
+    "EAGLE-3": eagle3(),
+    "EAGLE-3 in its authors' file": eagle3(file="pytorch_model.bin"),
+    "EAGLE-3, some tokens in another order": eagle3(words=WORDS),
+    "EAGLE-3 with the target's projection": eagle3(drop=("lm_head.weight",)),
+    "EAGLE-3 of speculators": eagle3({"norm_before_residual": False}, "eagle3"),
+    "EAGLE-3, normed before the residual": eagle3({"norm_before_residual": True}, "eagle3"),
+    "EAGLE-3, normed before fusing": eagle3(
+        {"norm_before_fc": True}, "eagle3", extra={"input_norm.weight": ramp(96)}
+    ),
+    "EAGLE-3, normed states": eagle3({"norm_output": True}, "eagle3"),
+    "EAGLE-3.1": eagle3({"fc_norm": True, "norm_output": True}, "eagle3", extra=FC_NORMS),
+    "EAGLE-3, other depths": eagle3({IDS: [1, 3, 6]}, "eagle3", reads=(1, 3, 6)),
+    "EAGLE-3, depths counted as outputs": eagle3(
+        {"eagle_config": {IDS: [1, 2, 5]}}, reads=(2, 3, 6)
+    ),
+    "EAGLE-3, depths counted as inputs": eagle3(
+        {"eagle_config": {IDS: [2, 3, 6]}}, reads=(2, 3, 6)
+    ),
+    "P-EAGLE": eagle3(kind="peagle"),
+    "P-EAGLE with the target's embedding": eagle3(kind="peagle", drop=("embed_tokens.weight",)),
+    "P-EAGLE of speculators": eagle3({"norm_before_residual": True}, "peagle", "peagle"),
+    "DFlash": blocks(),
+    "DFlash, a window in every layer": blocks({}, WINDOWED | {"layer_types": [SLIDING] * 2}),
+    "DFlash, mixed layers": blocks({}, WINDOWED),
+    "DFlash, a window that is not causal": blocks(
+        {"causal": False}, WINDOWED | {"layer_types": [FULL, SLIDING]}
+    ),
+    "DFlash, a window of its own": blocks({"use_swa": True, "swa_window_size": 5}),
+    "DFlash, all causal": blocks({}, {"is_causal": True}),
+    "DFlash from the anchor": blocks({"sample_from_anchor": True}),
+    "DFlash of speculators": blocks(speculators="dflash"),
+    "DFlash of speculators, some tokens": blocks(words=WORDS, speculators="dflash"),
+    "DSpark": blocks(DSPARK),
+    "DSpark of speculators, some tokens": blocks(DSPARK, words=WORDS, speculators="dspark"),
+    "DFlash 2": blocks(DFLASH2, WINDOWED | {"layer_types": [SLIDING] * 2, "is_causal": False}),
+    "Medusa": Checkpoint("medusa", file="medusa_lm_head.pt"),
+    **{
+        f"DFlash, a window from layer {first}": blocks({}, HALF | {"max_window_layers": first})
+        for first in range(3)
+    },
+    **{
+        f"DFlash of speculators, a window, non causal: {says}": blocks(
+            {}, WINDOWED | {"sliding_window_non_causal": says}, speculators="dflash"
+        )
+        for says in (False, True)
+    },
+}
+RANKS = TokenTree([0, 1, 0], [-1, -1, 0])
+
+
+def load(name, folder, **options):
+    """Return the drafter of a head in a folder."""
+    kind = CHECKPOINTS[name].kind
+    if kind == "blocks":
+        return BlockDiffusionDrafter.from_pretrained(TARGET, folder, **options)
+    if kind == "medusa":
+        return MedusaDrafter.from_pretrained(TARGET, folder, **{"tree": RANKS} | options)
+    version = 1 if kind == "eagle" else 3
+    return EagleDrafter.from_pretrained(TARGET, version, folder, **{"draft": 3} | options)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_published_head_drafts_what_its_layers_compute(name, tmp_path):
+    row = CHECKPOINTS[name].write(tmp_path)
+    apart, steps = differences(TARGET, load(name, tmp_path), PROMPT, row.rows)
+    assert len(apart) > 3 and max(apart) < 1e-10
+    longest = BLOCK - (not row.from_anchor) if row.kind == "blocks" else 3
+    assert max(len(step.tree) for step in steps) == longest
+    in_turn = row.kind in ("eagle", "eagle3")
+    assert all(s.draft_passes == (len(s.tree) if in_turn else 1) for s in steps if len(s.tree))
+    drafter = load(name, tmp_path)
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+    if row.kind in ("eagle3", "peagle"):  # its config builds it again
+        again = type(drafter.head)(**drafter.head.config)
+        assert again.state_dict().keys() == drafter.head.state_dict().keys()
+
+
+def without(**parts):
+    return lambda head: setattr(head, "parts", replace(head.parts, **parts))
+
+
+def unconvolved(head):
+    for block in head.blocks:
+        for around in (block.around_attention, block.around_mlp):
+            around.forward = lambda x, sublayer, norm=around.norm: sublayer(norm(x))
+
+
+IGNORED = [
+    ("DFlash, a window in every layer", without(windows=())),
+    ("DFlash, a window in every layer", without(windows=(4, 4))),
+    ("DFlash, a window in every layer", without(causal=())),
+    ("DFlash, mixed layers", without(windows=(None, 3))),
+    ("DFlash, a window that is not causal", without(causal=(False, True))),
+    ("DFlash, a window of its own", without(windows=())),
+    ("DFlash, all causal", without(causal=())),
+    ("DSpark", lambda head: setattr(head, "correction", None)),
+    ("DFlash 2", lambda head: setattr(head, "correction", None)),
+    ("DFlash 2", unconvolved),
+    ("DFlash 2", without(windows=())),
+    ("P-EAGLE", lambda head: head.mask.zero_()),
+    ("P-EAGLE", lambda head: head.more.__delitem__(1)),
+    ("P-EAGLE", lambda head: setattr(head, "embedding", None)),
+    ("P-EAGLE", lambda head: setattr(head, "mask_id", 3)),
+]
+
+
+@pytest.mark.parametrize("name, change", IGNORED)
+def test_the_comparison_detects_parts_that_are_ignored(name, change, tmp_path):
+    row = CHECKPOINTS[name].write(tmp_path)
+    drafter = load(name, tmp_path)
+    change(drafter.head)
+    if row.kind == "peagle":
+        drafter.body = drafter.head.body(TARGET)
+    assert max(differences(TARGET, drafter, PROMPT, row.rows, new=12)[0]) > 1e-3
+
+
+def test_the_confidence_of_dspark_ends_drafts(tmp_path):
+    row = CHECKPOINTS["DSpark"].write(tmp_path)
+    drafter, w = load("DSpark", tmp_path, least=0.5), row.tensors()
+    weight, bias = (w[f"confidence_head.proj.{name}"] for name in ("weight", "bias"))
+    text, ended = torch.tensor(PROMPT), 0
+    for step in generate(TARGET, PROMPT, drafter, 40, 1.0, seed=2).steps:
+        if len(PROMPT) + 40 - len(text) <= BLOCK:
+            break  # this draft ends with the text
+        scores = TARGET.score(text[:-1], TARGET.new_cache(), hidden_layers=row.layers)
+        states = block_states(row, [scores.hidden[layer][0] for layer in row.layers], text)
+        before = [int(text[-1]), *step.tree.tokens.tolist()]
+        count = len(step.tree)
+        for position in range(1, min(count + 1, BLOCK)):
+            token = w["markov_head.markov_w1.weight"][before[position]]
+            goes_on = weight @ torch.cat((states[position], token)) + bias >= 0
+            assert bool(goes_on) == (position < count)
+            ended += not goes_on
+        text = torch.cat((text, torch.tensor(step.tokens)))
+    assert ended > 2
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+
+
+def test_a_hugging_face_target_gives_no_state_after_its_last_block(tmp_path):
+    target = CausalLM(build("Llama", {"num_hidden_layers": 8}).double())
+    eagle3({IDS: [0, 2, 7]}).write(tmp_path)
+    out = generate(target, PROMPT, EagleDrafter.from_pretrained(target, 3, tmp_path, 3), 24)
+    assert torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
+    eagle3({IDS: [0, 2, 8]}).write(tmp_path)
+    with pytest.raises(ValueError, match=f"{tmp_path}: hidden_layers.*after the last block"):
+        EagleDrafter.from_pretrained(target, 3, tmp_path, 3)
+
+
+# Heads that are exported here ---------------------------------------------------------------------
+
+
+def eagle3_head():
+    torch.manual_seed(0)
+    return Eagle3Head.for_target(TARGET, torch.tensor(WORDS)).double().requires_grad_(False)
+
+
+def block_head(words):
+    return random_blocks(TARGET, 4, words=words, layers=(2, 5), qk_norm=True)
+
+
+EXPORTED = {
+    "EAGLE-1": (lambda: random_head(TARGET), export, lambda folder: read_eagle(folder, TARGET, 1)),
+    "EAGLE-3": (eagle3_head, export, lambda folder: read_eagle(folder, TARGET, 3)),
+    **{
+        f"DFlash, {words} tokens": (
+            lambda words=words: block_head(words),
+            lambda folder, head, target, dtype: export_blocks(folder, head, target, 47, dtype),
+            lambda folder: read_blocks(folder, TARGET),
+        )
+        for words in (0, 20)
+    },
+    "Medusa": (
+        lambda: ReducedHeads(32, 3, 48).double().requires_grad_(False),
+        export_medusa,
+        lambda folder: read_medusa(folder, TARGET),
+    ),
+}
+
+
+@pytest.mark.parametrize("make, write, read", EXPORTED.values(), ids=EXPORTED)
+def test_an_exported_head_is_read_back(make, write, read, tmp_path):
+    head = make()
+    for weight in head.parameters():  # norms and new heads are not random
+        weight += 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2))
+    write(tmp_path, head, TARGET, torch.float64)
+    again = read(tmp_path)
+    own, found = head.state_dict(), again.state_dict()
+    assert own.keys() == found.keys()
+    assert all(torch.allclose(own[name], found[name], atol=1e-6) for name in own)
+    assert getattr(again, "layers", ()) == getattr(head, "layers", ())
+    if (file := tmp_path / "mask_embedding.pt").exists():
+        file.unlink()
+        assert torch.equal(read(tmp_path).embedding.weight[0], TARGET.embed(torch.tensor(47)))
+    if isinstance(head, ReducedHeads):
+        assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 3
+        for name in ("blocks.0.layers.0.bias", "lm_heads.1.weight"):
+            write(tmp_path, head, TARGET, torch.float64)
+            edit(CHECKPOINTS["EAGLE-3"], tmp_path, {}, {name: (48, 32)})
+            with pytest.raises(ValueError, match=name):
+                read(tmp_path)
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+class Attack:
+    """A pickled object that would run code."""
+
+    def __reduce__(self):
+        return print, ("code of the file was run",)
+
+
+def edit(row, folder, entries, tensors):
+    """Change entries of config.json; replace tensors, by zeros of a shape, or drop them (None)."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    for name, value in entries.items():
+        nested = isinstance(value, dict) and isinstance(config.get(name), dict)
+        config[name] = config[name] | value if nested else value
+    file.write_text(json.dumps(config))
+    if tensors:
+        path = folder / row.file
+        stored = load_file(path) if path.suffix == ".safetensors" else torch.load(path)
+        new = {n: torch.zeros(t) if isinstance(t, tuple) else t for n, t in tensors.items()}
+        row.store(folder, {n: t for n, t in (stored | new).items() if t is not None})
+
+
+def own(**options):
+    return {"dflash_config": options}
+
+
+NAN = torch.full((32, 96), float("nan"))
+FLOAT8 = torch.zeros(32, 96, dtype=torch.float8_e4m3fn)
+OFFSETS = lambda count: torch.zeros(count, dtype=torch.long)  # noqa: E731
+SOME = "EAGLE-3, some tokens in another order"
+REFUSED = [
+    ("EAGLE-3", {"hidden_size": 64}, {}, "size 64"),
+    ("EAGLE-3", {"num_hidden_layers": 2}, {}, "2 layers"),
+    ("EAGLE-3", {}, {"fc.weight": None}, "lacks fuse.weight"),
+    ("EAGLE-3", {}, {"layers.1.x": (1,)}, "layers.1.x"),
+    ("EAGLE-3", {}, {"embed_tokens.weight": (48, 32)}, "embed_tokens.weight"),
+    ("EAGLE-3", {"hidden_act": "gelu"}, {}, "not a plain Llama's"),
+    (SOME, {}, {"d2t": torch.full((32,), 40)}, "d2t maps"),
+    ("EAGLE-3", {"parallel_drafting": True}, {}, "mask_tok"),
+    ("EAGLE-3", {"layer_types": [SLIDING]}, {}, "a window is not known"),
+    ("EAGLE-3", {"fc_norm": True}, {}, "lacks each.0.weight"),
+    ("EAGLE-3", {}, {"fc.weight": NAN}, "fuse.weight holds NaN"),
+    ("EAGLE-3", {}, {"layers.0.mlp.down_proj.weight": (32, 40)}, "block.down.weight"),
+    ("EAGLE-3", {IDS: [2, 5, 9]}, {}, "are none of 0"),
+    ("EAGLE-3", {}, {"d2t": OFFSETS(20)}, "d2t has 20 entries, lm_head.weight has 48"),
+    (SOME, {}, {"d2t": OFFSETS(40)}, "d2t has 40 entries, lm_head.weight has 32"),
+    (SOME, {}, {"d2t": OFFSETS(0)}, "d2t has shape"),
+    (SOME, {}, {"t2d": torch.arange(48) % 3 == 0}, "t2d marks other tokens"),
+    (SOME, {}, {"d2t": (32,)}, "d2t has shape .* dtype torch.float32"),
+    ("EAGLE-3", {IDS: 3}, {}, "layer_ids=3: must be a list"),
+    ("EAGLE-3", {IDS: ["1"]}, {}, "must be a list"),
+    ("EAGLE-3", {"parallel_drafting": True, "pard_token": 7}, {}, "lacks mask_hidden"),
+    ("EAGLE-3", {"parallel_drafting": True, "mask_token_id": 48}, {}, "mask_token_id=48"),
+    ("EAGLE-3", {"pard_token": 7}, {"mask_hidden": (1, 1, 64)}, "mask has shape"),
+    ("EAGLE-3", {"use_aux_hidden_state": False}, {}, "use_aux_hidden_state=false"),
+    ("EAGLE-3", {"eagle_config": {"use_aux_hidden_state": False}}, {}, "_hidden_state=false"),
+    ("EAGLE-3", {}, {"fc.weight": FLOAT8}, "fc.weight has torch.fl"),
+    ("EAGLE-3 in its authors' file", {}, {"fc.weight": print}, "pytorch_model.bin"),
+    ("DSpark", own(markov_head_type="gated"), {}, "markov_head_type='gated'"),
+    ("DFlash", own(attention_sink_bias=True), {}, "attention_sink_bias=True"),
+    ("DFlash", own(final_logit_softcapping=30.0), {}, "final_logit_softcapping=30"),
+    ("DFlash", {"shift_label": True}, {}, "shift_label=True"),
+    ("DFlash", {"draft_ffn_type": "moe"}, {}, "draft_ffn_type='moe'"),
+    ("DFlash", {"layer_types": [FULL, "chunked_attention"]}, {}, "layer_types"),
+    ("DFlash", {"layer_types": [FULL]}, {}, "each of 2"),
+    ("DFlash", {"layer_types": [SLIDING, FULL]}, {}, "sliding_window=None"),
+    ("DFlash, mixed layers", {"use_sliding_window": False}, {}, "use_sliding_window=false"),
+    ("DFlash 2", own(conv_group_size=7), {}, "conv_group_size=7"),
+    ("DFlash 2", own(selector_top_k=0), {}, "selector_top_k=0"),
+    ("DFlash", {"block_size": None}, {}, "block_size=None"),
+    ("DFlash", own(target_layer_ids=3), {}, "target_layer_ids=3"),
+    ("DFlash", own(target_layer_ids=[0, 9]), {}, "are none of 0"),
+    ("DFlash", own(mask_token_id=48), {}, "mask_token_id=48"),
+    ("DSpark", {}, {"markov_head.gate_proj.weight": (6, 38)}, "holds markov_head.gate_proj"),
+    ("DSpark", {}, {"confidence_head.proj.weight": (1, 40)}, "confidence.weight has shape"),
+    ("DFlash 2", {}, {"candidate_selector.successor_codebook": (40, 6)}, "after.weight has shape"),
+    ("DFlash 2", {}, {"layers.0.mlp_conv.base_kernel": None}, "lacks blocks.0.around_mlp.base"),
+    ("DFlash 2", {}, {"candidate_selector.hidden_projection.weight": None}, "tion.gate.weight"),
+    ("DFlash", {}, {"fc.weight": None}, "lacks fuse.weight"),
+    ("DFlash", {}, {"layers.1.mlp.router.weight": (4, 32)}, "mlp.router.weight"),
+    ("Medusa", {}, {"3.2.weight": (1,)}, "holds 3.2.weight"),
+    ("Medusa", {}, {"0.1.weight": (47, 32)}, "0.1.weight has shape"),
+    ("Medusa", {}, {"0.0.linear.bias": (64,)}, "size 64"),
+    ("Medusa", {}, {"0.0.linear.bias": Attack()}, "medusa_lm_head.pt"),
+    ("Medusa", {}, {"0.0.linear.bias": "text"}, "named tensors"),
+    ("Medusa", {}, {"2.1.weight": None}, "lacks 2.1.weight"),
+    ("Medusa", {"medusa_num_layers": 2}, {}, "medusa_num_layers=2"),
+    ("Medusa", {"medusa_num_heads": 4}, {}, "medusa_num_heads=4"),
+]
+
+
+@pytest.mark.parametrize("name, entries, tensors, message", REFUSED)
+def test_what_is_not_known_or_does_not_fit_is_refused(
+    name, entries, tensors, message, tmp_path, capsys
+):
+    edit(CHECKPOINTS[name].write(tmp_path), tmp_path, entries, tensors)
+    with pytest.raises(ValueError, match=message):
+        load(name, tmp_path)
+    assert "was run" not in capsys.readouterr().out
+
+
+def test_other_versions_files_and_trees_are_refused(tmp_path):
+    CHECKPOINTS["P-EAGLE"].write(tmp_path)
+    assert EagleDrafter.from_pretrained(TARGET, 3, tmp_path).limits().is_chain
+    with pytest.raises(ValueError, match="P-EAGLE head drafts a chain"):
+        load("P-EAGLE", tmp_path, draft=ConfidenceTree(2, 2, 3))
+    with pytest.raises(ValueError, match="version=1"):
+        EagleDrafter.from_pretrained(TARGET, 1, tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.bin")
+    with pytest.raises(ValueError, match="safetensors"):
+        load("EAGLE-3", tmp_path)
+    CHECKPOINTS["Medusa"].write(tmp_path)
+    edit(CHECKPOINTS["Medusa"], tmp_path, {"medusa_num_heads": 2}, {})
+    assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 2
+    (tmp_path / "medusa_lm_head.pt").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="medusa_lm_head.pt"):
+        load("Medusa", tmp_path)
