@@ -3,20 +3,21 @@
 import pytest
 import torch
 from features_zoo import random_head
-from heads_zoo import random_heads
+from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
 from models_zoo import PROMPT, VOCABULARY, hugging_face, native
 from registry import exit_head
 from text_laws import TINY
 
 from specdec_lite import CausalLM, TokenTree, drafters as d, stream
 from specdec_lite.drafters import automatic
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.heads import Heads, HydraHeads
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.self_drafts import Chunks, LookaheadRows
 from specdec_lite.drafters.trees import balanced, best_shape, fastest_shape, sibling_rates
 
 TARGET = native(num_layers=4)
 HEADS = random_heads(TARGET)
+OTHER, SMALL = native(seed=3, num_layers=4), native(seed=3, vocab_size=40)
 BARE = TARGET.model  # a module that is not wrapped
 PAIR = TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])
 TOY = (0.6, 0.3)
@@ -130,8 +131,18 @@ MAKES = [
     (lambda: d.MergedDrafter([TARGET]), r"drafters\[0\] is a CausalLM"),
     (lambda: d.FixedTreeDrafter(TARGET, [2, 2]), "tree is a list"),
     (lambda: d.SpecExecDrafter(BARE), "draft is a Transformer"),
+    (lambda: d.BlockDiffusionDrafter(TARGET, random_blocks(TARGET), 4), "gamma=4"),
+    (lambda: d.BlockDiffusionDrafter(TARGET, TARGET), "head is a CausalLM"),
+    (lambda: d.MarkovDrafter(TARGET, HEADS, random_correction(SMALL)), "40 tokens"),
+    (lambda: d.MarkovDrafter(TARGET, HEADS, TARGET), "correction is a CausalLM"),
+    (lambda: d.PardDrafter(TARGET, 3, 48), r"mask_id=48"),
+    (lambda: d.HydraDrafter(TARGET, HydraHeads(64, 2)), "size 64"),
+    (lambda: d.MlpSpeculatorDrafter(TARGET, random_speculator(SMALL)), "speculator"),
+    (lambda: d.EagleDrafter.from_pretrained(TARGET, 4), "version=4"),
+    (lambda: d.EagleDrafter(TARGET, TARGET), "head is a CausalLM"),
+    (lambda: d.EagleDrafter(TARGET, random_head(native(**TINY))), "size 16"),
+    (lambda: d.ConfidenceTree(nodes=0), "nodes=0"),
 ]
-OTHER, SMALL = native(seed=3, num_layers=4), native(seed=3, vocab_size=40)
 DRAFTS_FOR = [
     (lambda: learnt(d.HashPoolDrafter(n=1), 1, 48), "learnt token 48"),
     (lambda: learnt(d.SuffixDrafter(), 50), "learnt token 50"),

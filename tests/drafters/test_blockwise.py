@@ -8,19 +8,18 @@ import pytest
 import torch
 from heads_zoo import random_heads, taught_heads
 from models_zoo import PROMPT, VOCABULARY, native, shipped
-from text_laws import SAMPLINGS, TINY, distance, exact_text_law, model_named, own_text_law
+from text_laws import SAMPLINGS, TINY, distance, exact_text_law, own_text_law
 
 from specdec_book import recordings
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import Proposal
 from specdec_lite.drafters import BlockwiseDrafter
-from specdec_lite.drafters.heads import BLOCKWISE, Heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.cache import Scores
-from specdec_lite.loading.weights import FILE, fingerprint, save
+from specdec_lite.loading.weights import fingerprint
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.texts.corpus import evaluation_prompts
-from specdec_lite.training.losses import final_states, head_logits
 from specdec_lite.tree import TokenTree
 
 
@@ -119,25 +118,6 @@ def test_the_same_check_rejects(change, scale):
     assert distance_of(Changed(change, target, heads, 3)) > 0.01
 
 
-@pytest.mark.parametrize("name", ["native", "native, all options"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_training_and_drafting_compute_the_same_logits(name, temperature):
-    target, heads = model_named(name), taught_heads(name)
-    seen = []
-    spy = Changed(lambda *pair: seen.append(pair) or pair[1], target, heads, 4)
-    generate(target, PROMPT, spy, 24, temperature, seed=1)
-    assert len({len(context.tokens) for context, _ in seen}) == len(seen) > 5
-    for context, proposal in seen:
-        # As in training: a window, its last token a label.
-        hidden = final_states(target.model, context.tokens[None, :-1])
-        indices = range(len(proposal.tree))
-        rows = torch.stack([head_logits(target.model, heads, hidden, i)[0, -1] for i in indices])
-        if temperature:
-            assert (Sampling(temperature)(rows) - proposal.probs).abs().max() < 1e-5
-        else:
-            assert rows.argmax(-1).tolist() == proposal.tree.tokens.tolist()
-
-
 def test_a_shift_by_one_lowers_acceptance_but_keeps_the_text():
     """A published bug: the target's own head, whose token is committed already, takes the
     first draft's place.
@@ -185,29 +165,16 @@ def test_new_heads_are_copies_of_the_targets_own_head():
     assert torch.allclose(taught(hidden, slice(1, 2))[..., 0, :], taught(hidden)[..., 1, :])
 
 
-def test_heads_load_from_a_folder(tmp_path):
-    target = native()
-    heads = random_heads(target, 4)
-    save(tmp_path, heads, target, heads.config)
-    drafter = BlockwiseDrafter.from_pretrained(target, tmp_path, k=5, draft_temperature=0)
-    assert drafter.k == 5 and drafter.sampling.greedy
-    assert torch.equal(drafter.heads.down, heads.down.bfloat16().to(target.dtype))
-    with pytest.raises(ValueError, match="another target"):
-        BlockwiseDrafter.from_pretrained(native(seed=1), tmp_path)
-
-
 # What ships ------------------------------------------------------------------------------------
 
 
-def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
-    assert (BLOCKWISE / FILE).stat().st_size <= 3_000_000
-    assert {path.suffix for path in BLOCKWISE.iterdir()} <= {".safetensors", ".md", ".json"}
+def test_the_shipped_heads_are_seven():
     drafter = BlockwiseDrafter.from_pretrained(shipped().target)
     assert drafter.k == 4 and drafter.heads.count == 7
+    one = BlockwiseDrafter.from_pretrained(shipped().target, k=8, draft_temperature=0)
+    assert one.k == 8 and one.sampling.greedy
     with pytest.raises(ValueError, match="k=9"):
         BlockwiseDrafter.from_pretrained(shipped().target, k=9)
-    with pytest.raises(ValueError, match="another target"):
-        BlockwiseDrafter.from_pretrained(shipped().draft)
 
 
 @pytest.mark.slow

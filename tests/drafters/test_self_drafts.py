@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from models_zoo import PROMPT, native, shipped
+from models_zoo import PROMPT, native
 from registry import exit_head, lookahead
 
 from specdec_lite import CausalLM, generate, stream
@@ -171,15 +171,6 @@ def test_lookahead_rows_draft_the_first_token_from_p_itself():
     assert max(len(step.tree) for step in steps) == 4
     longer = PassDrafter(TARGET, lookahead(TARGET, 1))
     assert all(len(step.tokens) >= 2 for step in list(stream(TARGET, PROMPT, longer, 40))[:-1])
-
-
-def test_shipped_weights_belong_to_the_shipped_target():
-    target = shipped().target
-    ids = [5, 17, 300, 41, 9, 1200]
-    text = generate(target, ids, max_new_tokens=16).tokens
-    for kind in (EarlyExitDrafter, PassDrafter):
-        out = generate(target, ids, kind.from_pretrained(target), 16)
-        assert torch.equal(out.tokens, text) and out.stats.draft_passes > 0
 
 
 def test_the_greedy_search_skips_the_least_useful_sublayers():

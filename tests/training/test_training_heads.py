@@ -1,6 +1,6 @@
 """Trained heads: what a row reads, what it is scored on, and a whole run of every row of the table.
 
-That training computes what drafting computes is tested in tests/drafters/test_parallel.py.
+That training computes what drafting computes is tested in tests/drafters/test_heads.py.
 """
 
 import json

@@ -1,0 +1,102 @@
+"""Sessions keep no trace of what was rejected: every round drafts what a new session would draft.
+
+A stale key, state or table entry changes only what is drafted, so that no text shows it.
+"""
+
+from copy import copy
+from dataclasses import replace
+
+import pytest
+from chosen import one_in
+from models_zoo import PROMPT, native
+from registry import DRAFTERS
+
+from specdec_lite import generate
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.sampling import SeededRng
+
+TARGET = native()
+REMEMBERS = {
+    "draft model of changing length",
+    "draft model of the length that pays best",
+    "prompt lookup, the earliest place",
+    "prompt lookup in a reference",
+    "token recycling, a tree",
+    "token recycling with a memory, a tree",
+    "Jacobi iteration",
+    "Lookahead, a tree",
+    "Lookahead, a tree with the prompt's n-grams",
+    "a bandit over lookup, a draft model and a head",
+    "a tree drawn by a draft, merged with heads",
+}
+"""Drafters whose rounds depend on the rounds before: on what was accepted, or on rejected rows."""
+ALWAYS = (
+    "draft model",
+    "Jacobi iteration",
+    "EAGLE, a chain",
+    "EAGLE-2, a tree",
+    "EAGLE-3, a tree",
+    "PARD",
+    "block diffusion",
+    "a cascade of cascades",
+    "suffix decoding",
+    "SpecExec's tree",
+)
+
+
+def drafts_as_a_new_session(drafter, temperature):
+    """Return for every round whether a session that begins at its text drafts the same."""
+    start, equal = drafter.start, []
+
+    def begin(context):
+        session = start(context)
+        session = copy(session) if session is drafter else session
+        propose = session.propose
+
+        def compared(context):
+            rng, cache = SeededRng(0), TARGET.new_cache()
+            rng.generator.set_state(context.rng.generator.get_state())
+            ours = propose(context)
+            scores = TARGET.score(context.tokens[:-1], cache, hidden_layers=drafter.hidden_layers)
+            again = replace(context, scores=scores, rng=rng, cache=cache).for_drafter()
+            fresh = start(again).propose(again)
+            same = ours.tree == fresh.tree
+            if same and ours.probs is not None and len(ours.tree):
+                same = bool((ours.probs - fresh.probs).abs().max() < 1e-9)
+            equal.append(same)
+            return ours
+
+        session.propose = compared
+        return session
+
+    drafter.start = begin
+    generate(TARGET, PROMPT, drafter, 24, temperature, seed=1)
+    return equal
+
+
+@pytest.mark.parametrize("name", one_in(8, DRAFTERS, ALWAYS))
+def test_every_round_drafts_what_a_new_session_would(name):
+    rounds = [drafts_as_a_new_session(DRAFTERS[name](TARGET), t) for t in (0.0, 1.0)]
+    assert all(map(all, rounds)) == (name not in REMEMBERS)
+
+
+def test_a_draft_cache_that_is_too_short_lowers_acceptance():
+    """A published bug: the text stays right and acceptance is silently lower."""
+
+    class Short(ModelDrafter):
+        def start(self, context):
+            session = super().start(context)
+            propose = session.propose
+
+            def skip(context):
+                # Treats the last drafted token as fed, although it was not.
+                session.cache.length = len(context.tokens) - 1
+                return propose(context)
+
+            session.propose = skip
+            return session
+
+    out = generate(TARGET, PROMPT, Short(TARGET, 3), 60)
+    assert out.tokens.equal(generate(TARGET, PROMPT, max_new_tokens=60).tokens)
+    assert out.stats.acceptance_rate < 0.9
+    assert not all(drafts_as_a_new_session(Short(TARGET, 3), 0.0))
