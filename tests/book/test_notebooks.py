@@ -280,7 +280,7 @@ def test_a_chapter_ends_in_one_takeaway(path: Path):
     assert text.count("> **Takeaway.**") == 1 and "## Summary" not in text
 
 
-TITLED = re.compile(r"^(display\()?figure\(|_figure\(|\bsketches\.", re.M)
+TITLED = re.compile(r"^(display\()?figure\(|(_figure|_draft_speed|one_cost)\(|\bsketches\.", re.M)
 
 
 def test_a_figures_title_is_asserted_where_it_is_drawn():
