@@ -13,7 +13,7 @@ from models_zoo import PROMPT, native, perturbed
 from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY, is_late_refusal, lookup
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
-from specdec_lite import drafters as d, generate
+from specdec_lite import drafters as d, generate, stream
 from specdec_lite.acceptance import block_verification
 from specdec_lite.drafters.bandit import Arm, BanditSession
 from specdec_lite.drafters.combined import WrapperDrafter, WrapperSession, children
@@ -216,20 +216,14 @@ def test_a_draft_that_was_not_chosen_does_not_change_what_the_chosen_one_stored(
     assert all(texts_of_two_self_drafts())
 
 
-@pytest.mark.parametrize("either", ["marks the drafter", "leaves the states out"])
-def test_either_of_two_precautions_keeps_the_text(monkeypatch, either):
-    """A drafter of a user's may not say that it makes passes."""
-    if either == "marks the drafter":
+@pytest.mark.parametrize("marked, left_out", [(True, False), (False, True), (False, False)])
+def test_either_of_two_precautions_keeps_the_text(monkeypatch, marked, left_out):
+    """A drafter of a user's may not say that it makes passes; then its states are left out."""
+    if not left_out:
         monkeypatch.setattr(BanditSession, "_readable", lambda session, proposal: proposal)
-    else:
+    if not marked:
         monkeypatch.setattr(d.EarlyExitDrafter, "makes_passes", False)
-    assert all(texts_of_two_self_drafts())
-
-
-def test_without_both_precautions_the_text_is_another(monkeypatch):
-    monkeypatch.setattr(BanditSession, "_readable", lambda session, proposal: proposal)
-    monkeypatch.setattr(d.EarlyExitDrafter, "makes_passes", False)
-    assert not all(texts_of_two_self_drafts())
+    assert all(texts_of_two_self_drafts()) == (marked or left_out)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -289,6 +283,15 @@ def test_a_rule_of_chains_refuses_a_tree_inside_a_composite_before_any_model_run
         drafter = inside(outer, lambda target: tree)(TARGET)
         with pytest.raises(ValueError, match="takes chains only"):
             prepare(TARGET, PROMPT, drafter, 8, 1.0, rule=block_verification)
+
+
+def test_a_cascade_of_the_target_itself_is_always_accepted():
+    same = d.CascadeDrafter(TARGET, d.ModelDrafter(perturbed(TARGET), 2), 5)
+    out = generate(TARGET, PROMPT, same, 60, 1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0
+    whole = d.CascadeDrafter(TARGET, d.ModelDrafter(TARGET, 2), 6)
+    steps = list(stream(TARGET, PROMPT, whole, 60))
+    assert all(step.draft_passes <= 4 for step in steps), "inner rounds emit three tokens each"
 
 
 def test_the_comparison_sees_another_text():

@@ -8,7 +8,7 @@ import torch
 from models_zoo import PROMPT, native, perturbed
 from text_laws import bias, random_law
 
-from specdec_lite import generate
+from specdec_lite import generate, stream
 from specdec_lite.acceptance import block_distribution, block_verification, speculative_sampling
 from specdec_lite.drafters import (
     Confidence,
@@ -25,6 +25,7 @@ from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.training import acceptance_predictor
 
+TARGET = native()
 RULES = (speculative_sampling, block_verification)
 POLICIES = {
     "constant": lambda: Constant(3),
@@ -176,14 +177,32 @@ def test_the_probability_of_acceptance_is_learned_from_rows():
 
 
 def test_a_trained_policy_drafts_less_with_a_worse_draft():
-    target = native()
     drafted = []
     for noise in (0.02, 0.4):
-        draft = perturbed(target, noise)
-        text = generate(target, PROMPT, max_new_tokens=100, temperature=1.0, seed=0).tokens
-        shown, kept = acceptance_predictor.examples(target, draft, [text.tolist()], Sampling())
+        draft = perturbed(TARGET, noise)
+        text = generate(TARGET, PROMPT, max_new_tokens=100, temperature=1.0, seed=0).tokens
+        shown, kept = acceptance_predictor.examples(TARGET, draft, [text.tolist()], Sampling())
         assert 0 <= kept.min() <= kept.max() <= 1 and shown.shape == (100, 4)
         policy = Predicted(8, acceptance_predictor.fit(shown, kept))
-        out = generate(target, PROMPT, ModelDrafter(draft, policy), 60, 1.0, seed=1)
+        out = generate(TARGET, PROMPT, ModelDrafter(draft, policy), 60, 1.0, seed=1)
         drafted.append(out.stats.drafted / out.stats.target_passes)
     assert drafted[0] > drafted[1]
+
+
+@pytest.mark.parametrize(
+    "policy, lengths", [(Heuristic(6, first=2), [2, 4, 6, 6]), (Confidence(6, 0.0), [6, 6, 6, 6])]
+)
+def test_policies_with_a_perfect_draft(policy, lengths):
+    steps = list(stream(TARGET, PROMPT, ModelDrafter(TARGET, policy), 60))
+    assert [len(step.tree) for step in steps][:4] == lengths
+    again = list(stream(TARGET, PROMPT, ModelDrafter(TARGET, policy), 60))
+    assert [s.tokens for s in again] == [s.tokens for s in steps], "nothing is left of a generation"
+
+
+def test_policies_stop_after_a_token_and_shrink_after_a_rejection():
+    sure = ModelDrafter(TARGET, Confidence(6, 1.0))
+    assert {len(step.tree) for step in stream(TARGET, PROMPT, sure, 20)} <= {1, 0}
+    bad = native(seed=99, num_layers=1)
+    steps = list(stream(TARGET, PROMPT, ModelDrafter(bad, Heuristic(6, first=5)), 30))
+    drafted = [len(step.tree) for step in steps]
+    assert drafted[:5] == [5, 4, 3, 2, 1] or any(step.path for step in steps[:5])

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from broken_drafts import ShiftedStatesDrafter
 from models_zoo import PROMPT, native
 from registry import exit_head, lookahead
 
@@ -38,7 +39,9 @@ def rate(drafter, **options):
 
 
 def test_a_draft_that_skips_nothing_is_the_target():
-    """Nothing is skipped, or every chunk is selected."""
+    """Nothing is skipped, every chunk is selected, or the window is as wide as the text."""
+    assert rate(SparseCacheDrafter(TARGET, 0, 500, 3)) == 1.0
+    assert rate(SparseCacheDrafter(TARGET, 1, 1, 3)) < 1.0
     assert rate(LayerSkipDrafter(TARGET, [], 3)) == 1.0
     assert rate(SparseCacheDrafter(TARGET, 0, 1, 3, Chunks([1], 500, 1))) == 1.0
     assert rate(LayerSkipDrafter(TARGET, [(3, "mlp")], 3)) < 1.0
@@ -58,29 +61,25 @@ def test_a_new_adapter_changes_nothing_and_needs_the_norm():
     assert (TARGET.head(exit.hidden[2]) - right).abs().max() > 0.1, "logits without the norm"
 
 
-def test_drafting_does_not_change_the_targets_keys(monkeypatch):
-    """Up to the committed length the target's keys stay equal, bit for bit."""
-    before = {}
-    drafters = [
-        LayerSkipDrafter(TARGET, [(1, "mlp"), (2, "attention")], 3),
-        SparseCacheDrafter(TARGET, 1, 2, 3, Chunks([0], 4, 2)),
-        EarlyExitDrafter(TARGET, 2, 3, adapter=exit_head(TARGET, 2)),
-        PassDrafter(TARGET, lookahead(TARGET)),
-    ]
-    for session in (SelfDraftSession, EarlyExitSession, PassSession):
+def test_reuse_runs_the_first_layers_once(monkeypatch):
+    """With reuse the target's pass begins behind the exit: as many rows pass its first block as
+    tokens are fed, and the drafts and texts are those without."""
+    rows = {True: 0, False: 0}
+    texts = {}
+    attention = type(TARGET.model.blocks[0]).attention
+    for reuse in rows:
 
-        def watched(self, context, propose=session.propose):
-            held = [context.cache.keys(layer).clone() for layer in range(4)]
-            proposal = propose(self, context)
-            before[type(self)] = True
-            after = [context.cache.keys(layer) for layer in range(4)]
-            assert all(map(torch.equal, held, after))
-            return proposal
+        def counted(block, x, *arguments, reuse=reuse):
+            rows[reuse] += x.shape[1] * (block is TARGET.model.blocks[0])
+            return attention(block, x, *arguments)
 
-        monkeypatch.setattr(session, "propose", watched)
-    for drafter in drafters:
-        assert torch.equal(generate(TARGET, PROMPT, drafter, 60).tokens, PLAIN)
-    assert len(before) == 3
+        monkeypatch.setattr(type(TARGET.model.blocks[0]), "attention", counted)
+        drafter = EarlyExitDrafter(TARGET, 2, 3, reuse=reuse)
+        texts[reuse] = [
+            (step.tree.tokens.tolist(), step.tokens)
+            for step in stream(TARGET, PROMPT, drafter, 40, 1.0, seed=1)
+        ]
+    assert texts[True] == texts[False] and rows[True] < 0.7 * rows[False]
 
 
 class LeavesDraftedKeys(SparseCacheDrafter):
@@ -139,6 +138,7 @@ BROKEN = {
     "reuse after a rejection": broken(
         EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection, 2, None, True
     ),
+    "states that are one row late": ShiftedStatesDrafter(TARGET, 1, 3),
     "a skipped layer's keys": broken(
         LayerSkipDrafter(TARGET, [(1, "attention")], 3), KeepsWhatTheDraftWrote
     ),

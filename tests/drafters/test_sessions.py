@@ -5,14 +5,19 @@ A stale key, state or table entry changes only what is drafted, so that no text 
 
 from copy import copy
 from dataclasses import replace
+from random import Random
 
 import pytest
+import torch
+from caches import contents
 from chosen import one_in
 from models_zoo import PROMPT, native
 from registry import DRAFTERS
 
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters.chain import Followed
+from specdec_lite.proposal import Verdict
 from specdec_lite.sampling import SeededRng
 
 TARGET = native()
@@ -39,6 +44,9 @@ ALWAYS = (
     "PARD",
     "block diffusion",
     "a cascade of cascades",
+    "early exit whose layers are not run again",
+    "the target without some sublayers",
+    "the target on chunks that its query asks for",
     "suffix decoding",
     "SpecExec's tree",
 )
@@ -56,7 +64,10 @@ def drafts_as_a_new_session(drafter, temperature):
         def compared(context):
             rng, cache = SeededRng(0), TARGET.new_cache()
             rng.generator.set_state(context.rng.generator.get_state())
+            keys = [context.cache.keys(layer).clone() for layer in range(TARGET.num_layers)]
             ours = propose(context)
+            kept = [context.cache.keys(layer) for layer in range(TARGET.num_layers)]
+            assert all(map(torch.equal, keys, kept)), "a draft in the target's cache left its keys"
             scores = TARGET.score(context.tokens[:-1], cache, hidden_layers=drafter.hidden_layers)
             again = replace(context, scores=scores, rng=rng, cache=cache).for_drafter()
             fresh = start(again).propose(again)
@@ -78,6 +89,32 @@ def drafts_as_a_new_session(drafter, temperature):
 def test_every_round_drafts_what_a_new_session_would(name):
     rounds = [drafts_as_a_new_session(DRAFTERS[name](TARGET), t) for t in (0.0, 1.0)]
     assert all(map(all, rounds)) == (name not in REMEMBERS)
+
+
+def difference_to_fresh_caches(seed: int) -> float:
+    """Feed a cache texts that differ at any place, and drafts; compare it with new caches."""
+    random, draft, text = Random(seed), native(seed=3), torch.tensor(PROMPT)
+    followed, apart = Followed(draft.new_cache()), 0.0
+    for _ in range(30):
+        draft.score(followed.behind(text), followed.cache)
+        fresh = draft.new_cache()
+        draft.score(text, fresh)
+        pairs = zip(contents(followed.cache), contents(fresh), strict=True)
+        apart = max(apart, *(float((ours - theirs).abs().max()) for ours, theirs in pairs))
+        tokens = torch.tensor(random.choices((1, 2), k=random.randint(1, 3)))
+        draft.score(tokens, followed.cache)
+        if random.random() < 0.5:  # the session hears what it drafted
+            followed.observe(Verdict((), 0, "recovered", (), tokens=tuple(tokens.tolist())))
+        kept = torch.cat((text, tokens))[: random.randint(2, len(text) + len(tokens))]
+        text = torch.cat((kept, torch.tensor(random.choices((1, 2), k=random.randint(1, 3)))))
+    return apart
+
+
+def test_a_cache_follows_any_text_and_one_that_compares_lengths_alone_does_not(monkeypatch):
+    assert max(difference_to_fresh_caches(seed) for seed in range(3)) < 1e-9
+    module = "specdec_lite.drafters.chain.common_prefix"
+    monkeypatch.setattr(module, lambda old, new: min(len(old), len(new) - 1))
+    assert max(difference_to_fresh_caches(seed) for seed in range(3)) > 1e-3
 
 
 def test_a_draft_cache_that_is_too_short_lowers_acceptance():
