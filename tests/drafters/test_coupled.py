@@ -3,7 +3,7 @@
 import pytest
 import torch
 from chosen import one_in
-from models_zoo import PROMPT, Constant, native, perturbed
+from models_zoo import PROMPT, native, perturbed
 from registry import DRAFTERS
 from scipy import stats
 
@@ -104,32 +104,6 @@ def test_a_draft_temperature_of_zero_gives_chosen_tokens():
 
 # Combinations of drafters -------------------------------------------------------------------------
 
-P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
-Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-
-
-MODEL, DRAFT = Constant(P), Constant(Q)
-
-
-def coupled(gamma=1):
-    return CoupledDrafter(ModelDrafter(DRAFT, gamma))
-
-
-def pvalue(drafter, count):
-    """Return the chi-square p-value of the first token over seeds, under the default rule."""
-    runs = (next(stream(MODEL, [0], drafter, 2, 1.0, seed=seed)) for seed in range(count))
-    tokens = [step.tokens[0] for step in runs]
-    counts = torch.bincount(torch.tensor(tokens), minlength=4)
-    return stats.chisquare(counts, count * P).pvalue
-
-
-@pytest.mark.statistical(rate=1e-6)
-def test_nested_coupling_draws_from_the_distribution(monkeypatch):
-    nested = CoupledDrafter(coupled())
-    assert pvalue(nested, 300) > 1e-6
-    monkeypatch.setattr(PlacedRng, "at", SeededRng.at)
-    assert pvalue(nested, 300) < 1e-6, "every seed has the same noise"
-
 
 def test_nested_coupling_equals_coupling():
     draft = perturbed(TARGET, 0.15)
@@ -162,10 +136,3 @@ def test_coupled_trees_merges_and_cascades_require_same_noise(drafter):
     assert text(drafter, wanted=16) == text(None, wanted=16)
     greedy = [generate(TARGET, PROMPT, each, 8).tokens.tolist() for each in (drafter, None)]
     assert greedy[0] == greedy[1], "at temperature 0 no noise is drawn"
-
-
-@pytest.mark.statistical(rate=1e-6)
-def test_without_the_requirement_a_merge_changes_the_distribution(monkeypatch):
-    monkeypatch.setattr(MergedDrafter, "check_rule", lambda self, rule: None)
-    assert pvalue(MergedDrafter([coupled(), coupled()]), 1500) < 1e-6
-    assert pvalue(MergedDrafter([ModelDrafter(DRAFT, 1)] * 2), 500) > 1e-6

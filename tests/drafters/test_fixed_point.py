@@ -1,18 +1,76 @@
-"""Lookahead beyond the invariants: its window as a legal tree, its n-grams, its distribution where n-grams
-are tried, and broken variants.
+"""Fixed points: Jacobi iteration and Lookahead, beyond the invariants, and broken variants.
+
+Drawn guesses that are verified with the wrong row show in the exact distribution alone.
 """
 
 import pytest
+import torch
 from models_zoo import PROMPT, native
-from text_laws import TINY, distance
+from text_laws import TINY, bias, distance, exact_text_law, own_text_law, random_law
 
 from specdec_lite import generate, stream
-from specdec_lite.acceptance import sample_and_match, speculative_sampling, typical
+from specdec_lite.acceptance import (
+    block_verification,
+    sample_and_match,
+    speculative_sampling,
+    typical,
+)
 from specdec_lite.drafters import JacobiDrafter, LookaheadDrafter
 from specdec_lite.drafters.fixed_point import LookaheadSession, window_tree
-from specdec_lite.sampling import Sampling, outcomes
+from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import Sampling
+from specdec_lite.tree import TokenTree
 
 TARGET = native()
+PLAIN = generate(TARGET, PROMPT, max_new_tokens=40).tokens
+
+
+@pytest.mark.parametrize("gamma, guess", [(1, None), (5, [0]), (16, [7, 3, 7]), (60, None)])
+def test_any_guess_gives_the_greedy_text_in_at_most_m_passes(gamma, guess):
+    out = generate(TARGET, PROMPT, JacobiDrafter(gamma, guess), 40)
+    assert torch.equal(out.tokens, PLAIN) and out.stats.target_passes <= 40
+    assert all(len(step.tree) == min(gamma, 39 - done) for step, done in zip(out.steps, [0]))
+
+
+def test_a_correct_guess_is_accepted_in_one_pass():
+    out = generate(TARGET, PROMPT, JacobiDrafter(39, PLAIN[:39].tolist()), 40)
+    assert out.stats.target_passes == 1 and torch.equal(out.tokens, PLAIN)
+
+
+def test_the_new_guess_is_the_prediction_after_the_emitted_tokens():
+    """A guess that is not shifted by them is one position late, which no text shows."""
+    steps = generate(TARGET, PROMPT, JacobiDrafter(6), 30).steps
+    text = list(PROMPT)
+    for step, following in zip(steps, steps[1:]):
+        said = TARGET.score([*text, *step.tree.tokens], TARGET.new_cache()).logits[0].argmax(-1)
+        text += step.tokens
+        expected = said[len(text) - 1 :][: len(following.tree)].tolist()
+        assert following.tree.tokens.tolist()[: len(expected)] == expected
+
+
+def drawn(fresh):
+    """Guesses drawn from the rows that the pass before gave, one a place, whatever is drafted before
+    them; reported with these rows, or (fresh) with the target's after the drafted tokens.
+    """
+
+    def propose(law, gamma, rng):
+        rows = [law((place,) * 3) for place in range(gamma)]
+        tokens = [rng.draw(row) for row in rows]
+        if fresh:
+            rows = [random_law(0)(tuple(tokens[:place])) for place in range(gamma)]
+        return Proposal(TokenTree.chain(tokens), torch.stack(rows))
+
+    return propose
+
+
+@pytest.mark.parametrize("rule", [speculative_sampling, block_verification])
+def test_drawn_guesses_are_verified_with_the_row_they_came_from(rule):
+    laws = random_law(0), random_law(9)
+    assert bias(*laws, rule, 2, drawn(fresh=False)) < 1e-12
+    assert bias(*laws, rule, 2, drawn(fresh=True)) > 0.05
+
+
+# Lookahead ----------------------------------------------------------------------------------------
 
 
 def test_the_window_has_the_papers_mask_and_positions():
@@ -78,24 +136,9 @@ def test_counts_and_kinds_follow_from_candidates():
 
 def law(drafter, rule, sampling):
     """Of three tokens behind a text whose n-grams are tried from the first round on."""
-    tiny = native(seed=5, vocab_size=3, **TINY)
-    text = [1, 2, 0, 1, 2, 1, 1, 2]
-    run = lambda rng: tuple(
-        token
-        for step in stream(tiny, text, drafter, 3, sampling.temperature, rule=rule, rng=rng)
-        for token in step.tokens
-    )
-    found = {}
-    for emitted, weight in outcomes(run):
-        found[emitted] = found.get(emitted, 0.0) + weight
-    plain = {}
-    for emitted, weight in outcomes(
-        lambda rng: tuple(
-            step.tokens[0] for step in stream(tiny, text, None, 3, sampling.temperature, rng=rng)
-        )
-    ):
-        plain[emitted] = plain.get(emitted, 0.0) + weight
-    return distance(found, plain)
+    tiny, text = native(seed=5, vocab_size=3, **TINY), [1, 2, 0, 1, 2, 1, 1, 2]
+    own = own_text_law(tiny, sampling, 3, prompt=text)
+    return distance(exact_text_law(tiny, drafter, sampling, 3, rule, prompt=text), own)
 
 
 @pytest.mark.parametrize(
