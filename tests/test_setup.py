@@ -184,16 +184,6 @@ def test_a_virtual_environment_whose_python_is_gone_is_made_anew(machine):
     assert machine.make()[0] == 0 and "-m venv --clear .venv" in machine.log()
 
 
-def test_without_make_the_readme_names_the_commands():
-    readme, makefile = ((ROOT / name).read_text("utf-8") for name in ("README.md", "Makefile"))
-    sentence = re.search(r"Without `make`, [^.]*the targets (.+?) in the", readme, re.DOTALL)[1]
-    targets = re.findall(r"`([^`]+)`", sentence)
-    assert targets == [".venv/.installed", "node_modules/.installed", "book"]
-    for target in targets:
-        name = re.escape(target.replace(".venv", "$(VENV)"))
-        assert re.search(rf"^{name}:", makefile, flags=re.M), target
-
-
 # Pins with hashes -----------------------------------------------------------------------------------
 
 

@@ -54,19 +54,6 @@ def test_the_recorded_counts_name_todays_chapters():
             assert row not in METHODS or about["chapter"] == METHODS[row].chapter, (name, row)
 
 
-COMMON = {"draft", "model", "target", "chain", "tree", "drawn", "chosen", "pass", "tokens", "that"}
-"""Words of rows that say nothing about the method."""
-
-
-def test_the_chapter_of_a_row_contains_a_word_of_its_name():
-    """A relay ("then n-grams") has no name in its chapter, and plain drafting has only common words."""
-    for name, method in METHODS.items():
-        words = set(re.findall(r"[a-z][a-z-]{3,}(?:-\d)?", name.lower())) - COMMON
-        if words and not name.endswith("then n-grams"):
-            chapter = (ROOT / f"{method.chapter}.ipynb").read_text("utf-8").lower()
-            assert any(word in chapter for word in words), (name, method.chapter)
-
-
 MAP = yaml.safe_load((ROOT / "book" / "map.yml").read_text("utf-8"))["methods"]
 NAMES = {name for row in MAP for name in row[3]}
 

@@ -99,16 +99,6 @@ def test_what_killed_processes_left_is_removed_a_day_later(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted([path, parts[1]])
 
 
-def test_everything_that_replaces_a_file_does_so_whole():
-    """No module of the library names an unfinished file by itself."""
-    named = [
-        path.name
-        for path in (ROOT / "specdec_lite").rglob("*.py")
-        if '.part"' in path.read_text("utf-8")
-    ]
-    assert named == ["files.py"]
-
-
 def without_utf8(code: str) -> subprocess.CompletedProcess:
     """Run code in a Python that neither its locale nor its own mode gives UTF-8."""
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": str(ROOT)}
