@@ -120,19 +120,6 @@ def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
     assert sampling(torch.tensor([0.0, -math.inf, 1.0]))[1] == 0
 
 
-BAD = [(dict(temperature=v), "temperature") for v in (-0.1, math.nan, math.inf, "1", None, True)]
-BAD += [(dict(top_k=v), "top_k") for v in (0, -1, 2.0, "3", True)] + [
-    (dict(top_p=v), "top_p") for v in (0, -0.1, 1.01, math.nan, "x", True)
-]
-
-
-@pytest.mark.parametrize("arguments, name", BAD)
-def test_bad_settings_are_refused_by_name_and_value(arguments, name):
-    with pytest.raises(ValueError) as caught:
-        Sampling(**arguments)
-    assert str(caught.value).startswith(f"{name}={arguments[name]!r}: must be")
-
-
 # Chance -------------------------------------------------------------------------------------------
 
 
@@ -218,12 +205,6 @@ def test_seeds_repeat_and_differ():
     placed = [[PlacedRng(seed, 2).draw(probs) for _ in range(3)] for seed in (3, 4)]
     assert [len(set(tokens)) for tokens in placed] == [1, 1] and placed[0] != placed[1]
     assert SeededRng().uniform() != SeededRng().uniform()
-
-
-@pytest.mark.parametrize("seed", ["a", 1.5, 1 << 70, True])
-def test_bad_seeds_are_refused(seed):
-    with pytest.raises(ValueError, match="seed="):
-        SeededRng(seed)
 
 
 def test_recording_keeps_every_uniform_in_order_and_changes_nothing():

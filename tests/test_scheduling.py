@@ -243,13 +243,6 @@ def test_trees_are_refused_by_name():
         generate_batch(TARGET, PROMPTS, TokenRecyclingDrafter(TARGET), 12, schedule=schedule)
 
 
-def test_a_chain_on_whose_node_two_draws_landed_is_refused():
-    row = torch.tensor([0.5, 0.5])
-    merged = Proposal(TokenTree.chain([1]), torch.stack([row, row]), nodes=[0, 0])
-    with pytest.raises(ValueError, match="merged draws"):
-        FirstDrop(lambda rows, drafted: 1.0).schedule([merged])
-
-
 # Confidence ---------------------------------------------------------------------------------------
 
 
@@ -312,5 +305,3 @@ def test_a_spread_keeps_the_mean_acceptance():
     chances = Running(running, 0.0).draft(20_000, rng)
     assert chances.mean() == pytest.approx(0.7, abs=0.02)
     assert chances.var() == pytest.approx(0.5 * 0.7 * 0.3, rel=0.05)
-    with pytest.raises(ValueError, match="spread"):
-        poisson(1.0, 1, 10, [0.7], rng, spread=1.0)

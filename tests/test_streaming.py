@@ -68,17 +68,6 @@ def test_the_targets_own_end_of_text_is_the_default():
     assert text == shipped().tokenizer.decode(tokens[: first + 1])
 
 
-@pytest.mark.parametrize("stops, error", [([""], ValueError), ([3], TypeError), ("", ValueError)])
-def test_stop_strings_that_are_no_strings_are_refused_at_the_call(stops, error):
-    with pytest.raises(error, match="stop_strings holds"):
-        stream_text(shipped().target, shipped().tokenizer, PROMPT, stop_strings=stops)
-
-
-def test_bad_arguments_are_refused_at_the_call():
-    with pytest.raises(ValueError, match="temperature=-1"):
-        stream_text(shipped().target, shipped().tokenizer, PROMPT, temperature=-1)
-
-
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_a_prompt_that_ends_inside_a_character_loses_nothing(cut):
     ids = shipped().tokenizer.encode("The 🙂 and the 🙂")

@@ -39,48 +39,22 @@ LENIENCE = st.floats(0.01, 1)
 # Distributions -----------------------------------------------------------------------------------
 
 
-@given(pairs())
-def test_acceptance_rate_is_one_minus_total_variation(pair):
-    p, q = pair
-    assert theory.acceptance_rate(p, q) == pytest.approx(
-        1 - theory.total_variation(p, q), abs=1e-12
-    )
-    assert theory.acceptance_rate(p, q) == pytest.approx(
-        sum(b * min(1, a / b) for a, b in zip(p, q) if b > 0), abs=1e-12
-    )
-
-
-@given(pairs())
-def test_total_variation_is_the_papers_divergence_and_symmetric(pair):
-    p, q = pair
-    middle = (p + q) / 2
-    assert theory.total_variation(p, q) == pytest.approx(np.abs(p - middle).sum(), abs=1e-12)
-    assert theory.total_variation(p, q) == theory.total_variation(q, p)
-
-
-@given(pairs())
-def test_total_variation_lies_between_equal_and_disjoint(pair):
-    p, q = pair
+@given(pairs(size=5), pairs(size=5))
+def test_total_variation_has_all_its_forms(first, second):
+    (p, q), (r, _) = first, second
     distance = theory.total_variation(p, q)
-    assert -1e-12 <= distance <= 1 + 1e-12
+    sets = np.array(list(product((0, 1), repeat=5)))
+    forms = {
+        "the largest difference over token sets": (sets @ (p - q)).max(),
+        "the papers' divergence": np.abs(p - (p + q) / 2).sum(),
+        "what speculative sampling rejects": 1 - theory.acceptance_rate(p, q),
+        "by the rule": 1 - sum(b * min(1, a / b) for a, b in zip(p, q) if b > 0),
+    }
+    assert forms == {name: pytest.approx(distance, abs=1e-12) for name in forms}
+    assert distance == theory.total_variation(q, p)
+    assert distance <= theory.total_variation(p, r) + theory.total_variation(r, q) + 1e-12
     assert (distance < 1e-12) == np.allclose(p, q, atol=1e-12)
     assert (distance > 1 - 1e-12) == (not np.any((p > 0) & (q > 0)))
-
-
-@given(pairs(size=5), pairs(size=5))
-def test_total_variation_obeys_the_triangle_inequality(first, second):
-    (p, q), (r, _) = first, second
-    assert (
-        theory.total_variation(p, q)
-        <= theory.total_variation(p, r) + theory.total_variation(r, q) + 1e-12
-    )
-
-
-@given(pairs(size=5))
-def test_total_variation_is_the_largest_difference_over_token_sets(pair):
-    p, q = pair
-    sets = np.array(list(product((0, 1), repeat=5)))
-    assert theory.total_variation(p, q) == pytest.approx((sets @ (p - q)).max(), abs=1e-12)
 
 
 @given(pairs())
@@ -130,18 +104,14 @@ def test_residual_of_equal_distributions_is_the_target():
 
 
 @given(pairs())
-def test_rejection_sampling_never_accepts_more(pair):
+def test_the_two_simpler_rules_never_accept_more(pair):
     p, q = pair
     once = theory.rejection_sampling_acceptance_rate(p, q)
     largest = max((a / b if b else math.inf) for a, b in zip(p, q) if a > 0)
     assert once == pytest.approx(1 / largest)
-    assert once == pytest.approx(sum(a * min(b / a for a, b in zip(p, q) if a > 0) for a in p))
-    assert once <= theory.acceptance_rate(p, q) + 1e-12
-
-
-@given(pairs())
-def test_sample_and_match_never_accepts_more(pair):
-    assert theory.sample_and_match_acceptance_rate(*pair) <= theory.acceptance_rate(*pair) + 1e-12
+    assert max(once, theory.sample_and_match_acceptance_rate(p, q)) <= (
+        theory.acceptance_rate(p, q) + 1e-12
+    )
 
 
 @given(pairs(), LENIENCE)
@@ -224,9 +194,6 @@ def test_rows_may_miss_one_only_by_the_rounding_of_a_float32_softmax():
     torch.manual_seed(0)
     flat = (torch.randn(2, size) / 100).softmax(-1)
     assert 0 < theory.acceptance_rate(*flat) < 1
-    for wrong in (1 - 3e-5, 1 + 3e-5):
-        with pytest.raises(ValueError, match="sum to 1"):
-            theory.total_variation([0.5, 0.5], [0.5 * wrong, 0.5 * wrong])
 
 
 # Tokens, time, arithmetic ------------------------------------------------------------------------
@@ -261,9 +228,6 @@ def test_the_implied_rate_is_that_of_the_expected_tokens():
         assert theory.implied_alpha(tau, gamma) == pytest.approx(alpha, abs=1e-9)
     mixed = (3 * theory.expected_tokens(0.7, 4) + theory.expected_tokens(0.7, 5)) / 4
     assert theory.implied_alpha(mixed, 4.25) == pytest.approx(0.7)
-    for tau, gamma, wrong in [(5.5, 4, "tau"), (0.9, 4, "tau"), (2, 0.5, "gamma")]:
-        with pytest.raises(ValueError, match=f"^{wrong} must be"):
-            theory.implied_alpha(tau, gamma)
 
 
 def count_law(profile):
@@ -419,40 +383,6 @@ def test_numbers_give_numbers_and_arrays_broadcast():
     assert theory.drafting_share(4, 0.25) == 0.5 and theory.drafting_share(4, 0) == 0
 
 
-BAD = {
-    "alpha above 1": lambda: theory.expected_tokens(1.1, 3),
-    "alpha below 0": lambda: theory.walltime_improvement(-0.1, 3, 0.1),
-    "alpha nan": lambda: theory.expected_tokens(float("nan"), 3),
-    "alpha in optimal_gamma": lambda: theory.optimal_gamma(2, 0.1),
-    "gamma zero": lambda: theory.expected_tokens(0.5, 0),
-    "gamma fraction": lambda: theory.expected_tokens(0.5, 2.5),
-    "gamma infinite": lambda: theory.walltime_improvement(0.5, math.inf, 0),
-    "c negative": lambda: theory.walltime_improvement(0.5, 2, -1),
-    "c_hat negative": lambda: theory.operations_factor(0.5, 2, -1),
-    "max_gamma zero": lambda: theory.optimal_gamma(0.5, 0.1, max_gamma=0),
-    "p unnormalised": lambda: theory.acceptance_rate([0.5, 0.6], [0.5, 0.5]),
-    "q negative": lambda: theory.residual([0.5, 0.5], [1.5, -0.5]),
-    "p nan": lambda: theory.total_variation([math.nan, 1], [0.5, 0.5]),
-    "p empty": lambda: theory.residual([], []),
-    "vocabularies differ": lambda: theory.residual([0.5, 0.5], [0.2, 0.3, 0.5]),
-    "lenience zero": lambda: theory.lenient_acceptance_rate([1.0], [1.0], 0),
-    "lenience above 1": lambda: theory.lenient_distance([1.0], [1.0], 2),
-    "profile empty": lambda: theory.tokens_from_profile([]),
-    "rates empty": lambda: theory.conditional_acceptance([]),
-    "rates rise": lambda: theory.conditional_acceptance([0.5, 0.6]),
-    "rates above 1": lambda: theory.conditional_acceptance([1.5, 0.6]),
-    "profile above 1": lambda: theory.tokens_from_profile([0.5, 1.5]),
-    "verify zero": lambda: theory.corrected_improvement(2, 3, 0.1, verify=0),
-    "tokens above gamma + 1": lambda: theory.corrected_improvement(5, 3, 0.1),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(case):
-    with pytest.raises(ValueError, match=case.split()[0].replace("vocabularies", "one vocabulary")):
-        BAD[case]()
-
-
 # What was published ------------------------------------------------------------------------------
 
 
@@ -467,17 +397,25 @@ def test_claim_leviathan_table_2_within_a_tenth():
         assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(expected, abs=0.1)
 
 
-def test_claim_tokens_per_step_at_gamma_5():
-    right = theory.expected_tokens([0.5, 0.7, 0.8, 0.9, 0.95], 5)
-    assert np.round(right, 2).tolist() == [1.97, 2.94, 3.69, 4.69, 5.30]
-    assert np.all(np.abs(right[1:] - [3.16, 3.97, 4.87, 5.23]) > 0.05)
+CLAIMS = {
+    "tokens per step at γ = 5": (
+        theory.expected_tokens([0.5, 0.7, 0.8, 0.9, 0.95], 5),
+        [1.97, 2.94, 3.69, 4.69, 5.30],
+    ),
+    "the best γ at c = .1": (theory.optimal_gamma([0.8, 0.5], 4 / 40)[0], [6, 2]),
+    "its speedup": (theory.optimal_gamma([0.8, 0.5], 4 / 40)[1], [2.47, 1.46]),
+    "a longer draft": (theory.walltime_improvement([0.8, 0.5], [8, 3], 0.1), [2.404, 1.442]),
+    "the best γ at α = .6": (theory.optimal_gamma(0.6, [0.01, 0.02, 0.05, 0.1])[0], [7, 6, 4, 3]),
+    "four tokens in 48 ms": (theory.corrected_improvement(4, 4, 2.0 / 40.0), 160 / 48),
+    "operations of the target": (theory.operations_factor([0.9, 1.0], 10, 0), [1.60, 1]),
+    "accepted ÷ drafted is not α": (theory.drafted_acceptance(0.82, 4), 0.624),
+}
 
 
-def test_claim_optimal_gamma_at_a_tenth():
-    assert theory.optimal_gamma(0.8, 4 / 40) == (6, pytest.approx(2.47, abs=0.005))
-    assert theory.optimal_gamma(0.5, 4 / 40) == (2, pytest.approx(1.46, abs=0.005))
-    assert theory.walltime_improvement(0.8, 8, 0.1) < 2.41
-    assert theory.walltime_improvement(0.5, 3, 0.1) < 1.45
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claim(name):
+    ours, published = CLAIMS[name]
+    assert ours == pytest.approx(published, abs=0.005)
 
 
 @given(COST, st.integers(1, 20), st.floats(0, 1))
@@ -502,25 +440,6 @@ def test_claim_acceptance_need_not_rise_with_temperature():
     pairs_of_lines = {(task, draft) for task, draft, _ in alpha}
     assert len(pairs_of_lines) == 6
     assert all(alpha[*line, 1] < alpha[*line, 0] for line in pairs_of_lines)
-
-
-def test_claim_four_tokens_in_48_ms_instead_of_160():
-    target, draft, gamma = 40.0, 2.0, 4
-    assert gamma * draft + target == 48 and 4 * target == 160
-    assert round(theory.corrected_improvement(4, gamma, draft / target), 2) == 3.33
-
-
-def test_claim_arithmetic_of_the_target_is_not_unchanged():
-    assert theory.operations_factor(0.9, 10, 0) == pytest.approx(1.60, abs=0.005)
-    assert theory.operations_factor(1.0, 10, 0) == 1
-
-
-def test_claim_accepted_over_drafted_is_not_alpha():
-    assert theory.drafted_acceptance(0.82, 4) == pytest.approx(0.624, abs=0.0005)
-
-
-def test_claim_best_gamma_at_alpha_06():
-    assert [theory.optimal_gamma(0.6, c)[0] for c in (0.01, 0.02, 0.05, 0.1)] == [7, 6, 4, 3]
 
 
 def test_claim_lenience_raises_acceptance_in_the_quoted_table():
@@ -553,21 +472,6 @@ def test_a_one_hot_row_of_whole_numbers_goes_with_a_list():
         assert theory.total_variation(p, q) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["x", "0.5", {}, len, 0.5j, torch.tensor(0.5j)], ids=lambda x: type(x).__name__
-)
-def test_an_argument_that_is_not_a_number_is_refused_by_name(wrong):
-    for name, call in {
-        "alpha": lambda: theory.expected_tokens(wrong, 4),
-        "gamma": lambda: theory.expected_tokens(0.5, wrong),
-        "c": lambda: theory.walltime_improvement(0.5, 3, wrong),
-        "profile": lambda: theory.tokens_from_profile(wrong),
-        "p": lambda: theory.acceptance_rate(wrong, [0.5, 0.5]),
-    }.items():
-        with pytest.raises(TypeError, match=rf"^{name}=.*must be a number"):
-            call()
-
-
 def test_rounds_of_longer_drafts_begin_at_harder_positions():
     rates = np.array([0.97, 0.45])
     moves = np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -588,10 +492,6 @@ def test_rounds_of_longer_drafts_begin_at_harder_positions():
     assert starts / starts.sum() == pytest.approx(theory.round_starts(rates, moves, 4), abs=0.02)
     alike = theory.round_starts([0.7, 0.7], moves, 8)
     assert alike == pytest.approx(theory.round_starts([0.7, 0.7], moves, 1)), "one rate: no drift"
-    with pytest.raises(ValueError, match="sum to 1"):
-        theory.round_starts(rates, moves / 2, 4)
-    with pytest.raises(ValueError, match="must fit"):
-        theory.round_starts([0.5], moves, 4)
 
 
 def walked(kept, gamma):
@@ -628,8 +528,3 @@ def test_stretches_make_rounds_begin_at_hard_positions():
 
     assert first(kept, 1) - first(kept, 8) > 0.05
     assert abs(first(mixed, 1) - first(mixed, 8)) < 0.03, "the same chances in another order"
-    for wrong in ([], 0.5, [[0.5]]):
-        with pytest.raises(ValueError, match="kept"):
-            theory.starts_in_text(wrong, 4)
-    with pytest.raises(ValueError, match="kept"):
-        theory.starts_in_text([1.2], 4)

@@ -154,8 +154,8 @@ def _check_loop(target: CausalLM, drafter: Drafter, prompt: int, new_tokens: int
     drafter.check(target, needed)
 
 
-def _check_passes(model: CausalLM, ks: Iterable[int], context: int) -> tuple[int, ...]:
-    instance("the model to time", model, CausalLM)
+def _check_passes(name: str, model: CausalLM, ks: Iterable[int], context: int) -> tuple[int, ...]:
+    instance(name, model, CausalLM)
     if not isinstance(ks, Iterable):
         raise ValueError(f"ks={ks!r}: must be a row of whole numbers, such as (1, 5)")
     ks = tuple(ks)
@@ -203,7 +203,7 @@ def pass_times(
     """
     if not batches or min(batches) < 1:
         raise ValueError(f"batches={tuple(batches)}: all must be ≥ 1")
-    ks = _check_passes(model, ks, context)
+    ks = _check_passes("model", model, ks, context)
     text = _arbitrary(model, context)
     caches = {batch: prefilled(model, text, batch, max(ks)) for batch in batches}
     return spreads(
@@ -243,7 +243,7 @@ def measure_costs(
         ValueError: an argument is out of range, or the models cannot read a text of this length.
         TypeError: target is not a CausalLM, or drafter is not a Drafter.
     """
-    ks = _check_passes(target, ks, context)
+    ks = _check_passes("target", target, ks, context)
     text = _arbitrary(target, context)
     prompt = text if prompt is None else prompt
     if drafter is not None:
@@ -294,7 +294,7 @@ def round_costs(steps: Sequence[Step], one: float) -> RoundCosts:
         ValueError: there are no rounds, or one is not above 0.
     """
     if not steps or not one > 0:
-        raise ValueError(f"{len(steps)} steps and one={one!r}: both must be above 0")
+        raise ValueError(f"steps has {len(steps)} rows and one={one!r}: both must be above 0")
     groups: dict[int, list[Step]] = {}
     for step in steps:
         groups.setdefault(len(step.tree), []).append(step)

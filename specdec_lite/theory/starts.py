@@ -37,7 +37,7 @@ def round_starts(rates: ArrayLike, moves: ArrayLike, gamma: int) -> np.ndarray:
             f"rates [S] and moves [S, S] must fit, got shapes {rates.shape} and {moves.shape}"
         )
     if not np.allclose(moves.sum(-1), 1, atol=SUM_TOLERANCE):
-        raise ValueError(f"every row of moves must sum to 1, they sum to {moves.sum(-1)}")
+        raise ValueError(f"moves must have rows that sum to 1, they sum to {moves.sum(-1)}")
     step = rates[:, None] * moves
     passed = np.eye(len(rates))
     walk = np.zeros_like(moves)

@@ -47,5 +47,3 @@ def test_gamma_is_the_number_of_drafts_in_each_command():
 def test_without_a_draft_the_target_is_served_alone():
     for command in engine_commands("target", "draft", 0).values():
         assert "spec" not in command and "draft" not in command
-    with pytest.raises(ValueError, match="method='medusa'"):
-        engine_commands("target", "draft", 3, "medusa")

@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 from specdec_lite.engine import hugging_face as module, self_test
-from specdec_lite.engine.cache import Pass
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.tree import TokenTree
 
@@ -283,16 +282,6 @@ def test_a_tree_verified_path_by_path_is_fed_again():
     cache.crop(len(PROMPT))
     rows = model.score([19, 20, 21, 22], cache, tree).logits[0]
     assert torch.allclose(rows[[0, 1, 3]], logits_of(model, [*PROMPT, 19, 20, 22])[-3:], atol=1e-5)
-
-
-def test_unsupported_keywords_raise_errors_that_name_them():
-    llama, bloom = hugging_face("Llama"), hugging_face("Bloom")
-    tokens, tree = torch.tensor([[22]]), TokenTree([20, 22], [-1, -1])
-    states = (1, torch.zeros(1, 1, 32))
-    with pytest.raises(ValueError, match="states starts after block 1"):
-        llama.backend.score(Pass(tokens, llama.new_cache(), states=states))
-    with pytest.raises(ValueError, match="cached=1: BloomForCausalLM"):
-        bloom.backend.score(Pass(tokens, bloom.new_cache(), tree, cached=1))
 
 
 def test_a_model_that_cannot_run_in_a_dtype_is_named_for_that():

@@ -3,18 +3,7 @@
 import pytest
 import torch
 from architectures import SMALL, largest_error, tiny
-from models_zoo import (
-    COMMON,
-    FAMILIES,
-    PROMPT,
-    STATEFUL,
-    VOCABULARY,
-    WINDOW,
-    build,
-    hugging_face,
-    logits_of,
-    native,
-)
+from models_zoo import FAMILIES, PROMPT, VOCABULARY, WINDOW, build, hugging_face, logits_of, native
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
@@ -106,35 +95,6 @@ def test_a_cropped_cache_continues_as_a_fresh_one(model):
     assert apart(model.score(PROMPT, cache).logits[0], expected) < CLOSE
 
 
-@pytest.mark.parametrize("family", STATEFUL)
-def test_recurrent_models_raise_an_error(family):
-    with pytest.raises(ValueError, match="recurrent state"):
-        CausalLM(build(family, STATEFUL[family]))
-
-
-def test_encoder_decoders_and_other_objects_raise_errors():
-    from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
-
-    t5 = T5ForConditionalGeneration(
-        T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    )
-    with pytest.raises(ValueError, match="encoder"):
-        CausalLM(t5)
-    headless = hugging_face("Llama").model.model
-    masked = BertForMaskedLM(
-        BertConfig(
-            vocab_size=32,
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-        )
-    )
-    for other in (torch.nn.Linear(2, 2), headless, masked):
-        with pytest.raises(TypeError, match=f"{type(other).__name__}: must be .* head included"):
-            CausalLM(other)
-
-
 def test_a_pass_can_return_the_last_row_alone():
     """Whisper's decoder, for example, ignores `logits_to_keep`."""
     model = CausalLM(tiny("whisper"))
@@ -152,29 +112,6 @@ def test_a_prefill_computes_the_logits_of_its_last_row_alone(name):
     model.score(PROMPT, model.new_cache())
     watching.remove()
     assert rows == [1, len(PROMPT)]
-
-
-@pytest.mark.parametrize(
-    "kind, reason",
-    [
-        ("roberta", "other logits for a prompt"),
-        ("xlnet", "a block of tokens"),
-        ("openai-gpt", "a block of tokens"),
-        ("glm_moe_dsa", "update_indexer"),
-    ],
-)
-def test_types_that_a_plain_cache_cannot_continue_raise_errors(kind, reason):
-    model = tiny(kind)
-    with pytest.raises(ValueError, match=reason) as error:
-        CausalLM(model)
-    assert str(error.value).startswith(type(model).__name__)
-    assert "cannot be decoded speculatively" in str(error.value)
-
-
-@pytest.mark.parametrize("kind", ["xlstm", "rwkv"])
-def test_recurrent_models_without_layer_types_raise_an_error(kind):
-    with pytest.raises(ValueError, match="recurrent state"):
-        CausalLM(tiny(kind))
 
 
 @pytest.mark.parametrize(
@@ -196,15 +133,6 @@ def test_a_window_is_what_the_code_reads_not_the_config(family, config, window):
     assert largest_error(model) < CLOSE
 
 
-def test_a_model_in_training_mode_raises_an_error():
-    model = CausalLM(build("GPT2", FAMILIES["GPT2"]))
-    model.model.train()
-    with pytest.raises(ValueError, match="training mode.*eval"):
-        generate(model, PROMPT, max_new_tokens=2)
-    model.model.eval()
-    assert len(generate(model, PROMPT, max_new_tokens=2).tokens) == 2
-
-
 def test_models_without_position_ids_verify_a_tree_path_by_path():
     model = CausalLM(tiny("bart"))
     assert not model.backend.takes_positions and model.backend.by_path
@@ -215,29 +143,17 @@ def test_models_without_position_ids_verify_a_tree_path_by_path():
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
-def test_bad_arguments_of_the_cache_raise_errors(name):
+def test_a_cache_may_keep_nothing_and_then_nothing_again(name):
     model = model_named(name)
     cache = model.new_cache()
+    cache.keep([])
+    assert cache.length == 0 == cache.root
     model.score([1, 2, 3], cache)
     model.score([4, 5], cache)
-    for indices in ([2], [-1], [1, 0], [0, 0]):
-        with pytest.raises(ValueError, match="indices="):
-            cache.keep(indices)
-    for length in (6, -1):
-        with pytest.raises(ValueError, match=f"length={length}"):
-            cache.crop(length)
-    assert cache.length == 5
     cache.keep([])
     assert cache.length == 3 == cache.root
     with pytest.raises(ValueError, match="0 tokens"):
         cache.keep([0])
-
-
-@pytest.mark.parametrize("name", ["native", "Llama"])
-def test_an_empty_cache_can_keep_nothing(name):
-    cache = model_named(name).new_cache()
-    cache.keep([])
-    assert cache.length == 0 == cache.root
 
 
 def test_a_model_may_change_its_dtype_between_two_texts():
@@ -251,23 +167,10 @@ def test_a_model_may_change_its_dtype_between_two_texts():
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
-def test_bad_arguments_of_a_pass_raise_errors(name):
+def test_the_levels_of_a_tree_count_and_not_its_nodes_at_the_end_of_the_context(name):
     model = model_named(name)
     cache = model.new_cache()
-    for tokens in ([], [[1], [2]], torch.zeros(1, 1, 1, dtype=torch.long)):
-        with pytest.raises(ValueError, match="tokens has shape"):
-            model.score(tokens, cache)
-    with pytest.raises(ValueError, match="must be fed too"):
-        model.score([1, 2], cache, TokenTree([1, 2], [-1, -1]))
-    with pytest.raises(ValueError, match="hidden_layers="):
-        model.score([1, 2], cache, hidden_layers=(7,))
-    with pytest.raises(ValueError, match="context length of 512"):
-        model.score([1] * 513, cache)
-    assert cache.length == 0
     model.score([1] * 509, cache)
-    for tree in (TokenTree.chain([1, 2, 3]), TokenTree([1, 2, 3, 4], [-1, -1, 0, 2])):
-        with pytest.raises(ValueError, match="4 positions after 509"):
-            model.score([1, *tree.tokens], cache, tree)
     tree = TREE.prune(range(4))[0]
     model.score([1, *tree.tokens], cache, tree)  # five tokens, but only two levels
     assert cache.length == 514
@@ -302,25 +205,6 @@ def test_a_view_exits_early_on_the_same_storage():
     hidden = model.score([7], cache, hidden_layers=(1,)).hidden[1]
     assert apart(early, model.head(model.model.norm(hidden))) < 1e-10
     assert apart(model.score([8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-1:]) < 1e-10
-    with pytest.raises(ValueError, match=r"hidden_layers=\[2\]"):
-        model.score([8], view, hidden_layers=(2,))
-    with pytest.raises(ValueError, match="native"):
-        hugging_face("Llama").new_cache().view(1)
-
-
-@pytest.mark.parametrize("layers", [0, -1, 4, True, 1.5])
-def test_a_view_of_missing_layers_raises_an_error(layers):
-    with pytest.raises(ValueError, match=f"layers={layers}: must be a whole number in 1 … 3"):
-        native(num_layers=3).new_cache().view(layers)
-
-
-def test_an_error_for_a_layer_does_not_change_the_cache():
-    model = hugging_face("Llama")
-    cache = model.new_cache()
-    model.score([1, 2, 3], cache)
-    with pytest.raises(ValueError, match='"final"'):
-        model.score([4], cache, hidden_layers=(model.num_layers,))
-    assert apart(model.score([4], cache).logits[0], logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -366,6 +250,7 @@ def test_hidden_states_are_returned_by_name(name):
         ("Granite", dict(logits_scaling=8.0)),
         ("Gemma2", dict(final_logit_softcapping=0.5)),
         ("HyperCLOVAX", dict(logits_scaling=0.25)),
+        ("Mpt", dict(logit_scale=8.0)),  # transformers ignores it
     ],
 )
 def test_the_head_scales_and_caps_logits_as_the_type_does(family, change):
@@ -373,19 +258,14 @@ def test_the_head_scales_and_caps_logits_as_the_type_does(family, change):
     scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
     assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
     with torch.inference_mode():
-        assert apart(model.backend.head(scores.hidden["final"]), scores.logits) > 0.1
+        bare = apart(model.backend.head(scores.hidden["final"]), scores.logits)
+    assert (bare > 0.1) == (family != "Mpt")
 
 
 def test_a_head_of_another_width_raises_an_error():
     model = CausalLM(tiny("rembert"))  # a layer before its head makes the states narrower
     with pytest.raises(ValueError, match="RemBertForCausalLM"):
         model.head(torch.randn(1, model.hidden_size, dtype=model.dtype))
-
-
-def test_a_scale_that_transformers_ignores_changes_nothing():
-    model = CausalLM(build("Mpt", FAMILIES["Mpt"] | dict(logit_scale=8.0)).double())
-    scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
-    assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -415,8 +295,6 @@ def test_only_native_models_give_the_state_after_the_last_block():
         2,
         "final",
     }
-    with pytest.raises(ValueError, match="final"):
-        hugging_face("Llama").score([1], hugging_face("Llama").new_cache(), hidden_layers=(2,))
 
 
 def test_trees_verified_path_by_path_give_hidden_states():
@@ -533,38 +411,16 @@ def test_a_config_saved_without_a_cache_gets_one():
     )
 
 
-def test_the_context_length_is_read_from_any_of_its_names():
-    assert {kind: CausalLM(tiny(kind)).max_positions for kind in ("llama", "mpt", "whisper")} == {
-        "llama": 512,
-        "mpt": 512,
-        "whisper": 512,
-    }
-    assert CausalLM(tiny("bloom")).max_positions == 1 << 30
-
-
 def test_models_have_the_attributes_of_their_config():
-    model = native()
-    assert (
-        model.vocab_size,
-        model.num_layers,
-        model.max_positions,
-        model.hidden_size,
-        model.dtype,
-    ) == (VOCABULARY, 2, 512, 32, torch.float64)
-    other = hugging_face("GPT2")
-    assert (other.vocab_size, other.num_layers, other.max_positions, other.hidden_size) == (
-        VOCABULARY,
-        2,
-        COMMON["max_position_embeddings"],
-        32,
-    )
+    """The context length is read from any of its names."""
+    of = lambda m: (m.vocab_size, m.num_layers, m.max_positions, m.hidden_size)
+    assert of(native()) == of(hugging_face("GPT2")) == (VOCABULARY, 2, 512, 32)
+    assert native().dtype == torch.float64
+    kinds = {"llama": 512, "mpt": 512, "whisper": 512, "bloom": 1 << 30}
+    assert {kind: CausalLM(tiny(kind)).max_positions for kind in kinds} == kinds
     assert hugging_face("Mpt").max_positions == 512 == hugging_face("Mistral").max_positions
     assert hugging_face("Mistral").backend.windowed == WINDOW
     assert hugging_face("Qwen2").backend.windowed is None
-    assert "CausalLM(Transformer, 1.3M parameters" in repr(
-        native(hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=4, head_size=64)
-    )
-    assert "2 layers" in repr(model) and "GPT2LMHeadModel" in repr(other)
 
 
 # Context ------------------------------------------------------------------------------------------
@@ -609,19 +465,6 @@ def test_bidirectional_models_raise_an_error(kind, monkeypatch):
     monkeypatch.setitem(SMALL, "is_decoder", False)
     with pytest.raises(ValueError, match="is_decoder=False"):
         CausalLM(tiny(kind))
-
-
-def test_other_objects_and_tokens_that_are_no_ids_raise_errors():
-    for other in ("gpt2", native(), None):
-        with pytest.raises(TypeError, match=f"model is a {type(other).__name__}: must be"):
-            CausalLM(other)
-    for ids, dtype in (([1.7, 2.9], "float32"), ([True, False], "bool")):
-        with pytest.raises(
-            TypeError, match=f"tokens has dtype torch.{dtype}: must be whole numbers"
-        ):
-            native().score(ids, native().new_cache())
-    with pytest.raises(ValueError, match="tokens holds 1"):
-        native().score([5], native().new_cache(), TokenTree.chain([1, 2, 3]))
 
 
 @pytest.mark.parametrize("model", [native, lambda: hugging_face("Qwen2")])

@@ -149,42 +149,6 @@ def test_only_the_root_may_be_cached():
     assert (rows - whole[1:]).abs().max() < 1e-12
 
 
-BAD = {
-    "cached=1 without a tree": lambda m, c: m.score([1], c, cached=1),
-    "cached=2: must be a whole number in 0 … 1": lambda m, c: m.score(
-        [1], c, TokenTree.chain([1, 2]), cached=2
-    ),
-    "the token before the tree must be fed too": lambda m, c: m.score(
-        [1], m.new_cache(), TokenTree([1], [-1])
-    ),
-    "tokens holds 3 ids for a tree of 2 nodes, 1": lambda m, c: m.score(
-        [1, 2, 3], c, TokenTree([1, 2], [-1, -1]), cached=1
-    ),
-    "states has rows": lambda m, c: m.score([1], c, states=(1, torch.zeros(1, 2, 32))),
-    "states' block=4: must be": lambda m, c: m.score([1], c, states=(4, torch.zeros(1, 1, 32))),
-    r"after block 2 does not compute \[1\]": lambda m, c: m.score(
-        [1], c, hidden_layers=(1,), states=(2, torch.zeros(1, 1, 32))
-    ),
-    "skip holds 'head'": lambda m, c: c.view(skip=[(0, "head")]),
-    "skip's block=3": lambda m, c: c.view(skip=[(3, "mlp")]),
-    r"slots=\[2, 1\]: must ascend": lambda m, c: c.select([2, 1]),
-    r"slots=\[9\]: must ascend within 0 … 8": lambda m, c: c.select([9]),
-    r"select\(…\) needs a native model": lambda m, c: prefilled(hugging_face("Llama")).select([0]),
-    "states .*only native models": lambda m, c: hugging_face("Llama").score(
-        [1], prefilled(hugging_face("Llama")), states=(0, torch.zeros(1, 1, 32))
-    ),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_arguments_that_do_not_fit_raise_and_change_nothing(message):
-    model = MODELS["full attention"]
-    cache = prefilled(model)
-    with pytest.raises(ValueError, match=message):
-        BAD[message](model, cache)
-    assert cache.length == len(PROMPT) - 1
-
-
 @pytest.mark.parametrize("kind", ["full attention", "Llama", "fixed shapes"])
 def test_a_pass_without_logits_has_the_same_states_and_keys(kind):
     model = MODELS.get(kind) or hugging_face("Llama")
@@ -205,7 +169,3 @@ def test_stored_keys_can_be_read_from_native_models():
     for layer in range(3):
         assert cache.keys(layer).shape == (1, 2, len(PROMPT) - 1, 8)
         assert torch.equal(cache.keys(layer)[0], cache.storage.tensors.keys[layer, 0, :, :9])
-    with pytest.raises(ValueError, match="layer=3"):
-        cache.keys(3)
-    with pytest.raises(ValueError, match="keys"):
-        hugging_face("Llama").new_cache().keys(0)

@@ -8,10 +8,9 @@ from captures import replayed
 from models_zoo import PROMPT, native, perturbed
 
 from specdec_lite import CausalLM, TokenTree, generate, generate_batch, load_pair, timeline, timing
-from specdec_lite.drafters import MedusaDrafter, ModelDrafter, SparseCacheDrafter
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters import ModelDrafter, SparseCacheDrafter
 from specdec_lite.gpu import graphs, programs, whole_draft
-from specdec_lite.gpu.graphs import SIZES, StaticLM
+from specdec_lite.gpu.graphs import StaticLM
 
 SHAPES = [
     dict(),
@@ -234,45 +233,6 @@ def test_no_graph_outlives_the_weights_it_reads(monkeypatch, change):
 def test_timing_takes_a_static_model():
     costs = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
     assert set(costs.target) == {1, 5} and min(costs.target.values()) > 0
-
-
-def test_a_tree_above_the_longest_pass_raises_before_a_model_runs(monkeypatch):
-    model, static = both(sizes=(1, 2, 5))
-    monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
-    with pytest.raises(ValueError, match="tree has 5 nodes"):
-        generate(
-            static,
-            PROMPT,
-            MedusaDrafter(
-                static,
-                Heads(static.hidden_size, 3).to(static.dtype),
-                TokenTree([0, 1, 0, 0, 1], [-1, -1, 0, 1, 1]),
-            ),
-            20,
-        )
-
-
-def test_capacities_and_sizes_that_cannot_work_raise_errors():
-    model, static = both(capacity=40)
-    assert static.max_positions == 31
-    with pytest.raises(ValueError, match="context length of 31"):
-        generate(static, PROMPT, max_new_tokens=30)
-    with pytest.raises(ValueError, match="context length"):
-        static.score([1] * 41, static.new_cache())
-    for capacity, sizes, named in (
-        (9, (1, 9), "capacity=9"),
-        (1000, SIZES, "capacity=1000"),
-        (40, (), "sizes="),
-        (40, (0, 1), "sizes="),
-        (40, (1.5, 4), "sizes="),
-        (40.5, (1,), "capacity=40.5"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            StaticLM(model, capacity, sizes)
-    with pytest.raises(ValueError, match="CUDA graphs need a CUDA device"):
-        StaticLM(model, 40, (1,), capture=True)
-    with pytest.raises(TypeError, match="of our own transformers"):
-        StaticLM(model.model)
 
 
 def test_only_the_capture_class_needs_a_gpu(monkeypatch):

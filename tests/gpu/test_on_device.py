@@ -7,10 +7,10 @@ import torch
 from broken_drafts import Altered
 from captures import replayed
 from chosen import one_in, one_of
-from models_zoo import PROMPT, native, perturbed
+from models_zoo import PROMPT, native, perturbed, shipped
 
 from specdec_book.viz.chance import RecordingRng
-from specdec_lite import generate, load_pair, speculation, stream
+from specdec_lite import generate, speculation, stream
 from specdec_lite.acceptance import Proposal, exact_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
@@ -217,8 +217,6 @@ def test_a_draft_of_another_temperature_is_captured_again(capturing):
         assert alike(*whole_drafts(target, draft, 3, temperature))
     (slots,) = draft.backend.free.values()
     assert sum(isinstance(program, DraftProgram) for program in slots[0].programs.values()) <= 2
-    with pytest.raises(TypeError, match="model is a CausalLM"):
-        CapturedDrafter(target, 2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -242,26 +240,30 @@ def test_the_recorded_uniforms_are_those_of_the_plain_path():
     assert one.uniforms == other.uniforms
 
 
-def test_plain_decoding_and_model_drafter_work_with_the_rule():
-    target = native(dtype=torch.float32)
-    for drafter in (None, ModelDrafter(perturbed(target), 3)):
-        for temperature in (0.0, 1.0):
-            assert torch.equal(
-                generate(target, PROMPT, drafter, 30, temperature, rule=on_device, seed=1).tokens,
-                generate(target, PROMPT, drafter, 30, temperature, seed=1).tokens,
-            )
+TARGET = native(dtype=torch.float32)
+PADDED = native(dtype=torch.float32, vocab_size=52), native(seed=5, dtype=torch.float32)
+WAYS = {
+    "plain decoding": lambda: (TARGET, None, TARGET, None),
+    "a plain draft": lambda: [TARGET, ModelDrafter(perturbed(TARGET), 3)] * 2,
+    "padded vocabularies": lambda: (
+        *(PADDED[0], ModelDrafter(PADDED[1], 3)),
+        *(PADDED[0], DeviceDrafter(PADDED[1], 3)),
+    ),
+    "the shipped pair in fixed shapes": lambda: (
+        *(shipped().target, ModelDrafter(shipped().draft, 4)),
+        *(StaticLM(shipped().target, 256), DeviceDrafter(StaticLM(shipped().draft, 256), 4)),
+    ),
+}
+"""Target and drafter of the plain path, then those of the rule on the device."""
 
 
-def test_padded_vocabularies_give_the_plain_text():
-    target = native(dtype=torch.float32, vocab_size=52)
-    draft = native(seed=5, dtype=torch.float32, vocab_size=48)
-    for temperature in (0.0, 1.0):
-        assert torch.equal(
-            generate(
-                target, PROMPT, DeviceDrafter(draft, 3), 30, temperature, rule=on_device, seed=1
-            ).tokens,
-            generate(target, PROMPT, ModelDrafter(draft, 3), 30, temperature, seed=1).tokens,
-        )
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_rule_writes_the_plain_text(way, temperature):
+    target, plain, other, drafter = WAYS[way]()
+    text = generate(target, PROMPT, plain, 60, temperature, seed=2).tokens
+    ours = generate(other, PROMPT, drafter, 60, temperature, rule=on_device, seed=2).tokens
+    assert torch.equal(text, ours)
 
 
 def test_draft_equal_to_target_is_always_accepted():
@@ -320,59 +322,39 @@ def test_phases_on_a_gpu_fit_into_the_round():
         assert step.drafting >= 0 and step.verifying > 0 and step.other >= 0
 
 
-def test_trees_and_other_rngs_raise_errors():
-    target = native(dtype=torch.float32)
-    with pytest.raises(ValueError, match="on_device verifies chains"):
-        on_device(Proposal(TokenTree([1, 2], [-1, -1])), torch.full((3, 4), 0.25), SeededRng(0))
+def test_a_draft_needs_a_source_of_chance_that_is_sent_in_advance():
+    rounds = stream(
+        TARGET, PROMPT, DeviceDrafter(TARGET, 2), 8, 1.0, rule=on_device, rng=EnumeratingRng()
+    )
     with pytest.raises(TypeError, match="rng is a EnumeratingRng"):
-        list(
-            stream(
-                target,
-                PROMPT,
-                DeviceDrafter(target, 2),
-                8,
-                1.0,
-                rule=on_device,
-                rng=EnumeratingRng(),
-            )
-        )
-    with pytest.raises(TypeError, match="rng is a EnumeratingRng"):
-        on_device(Proposal(TokenTree.chain([1])), torch.full((2, 4), 0.25), EnumeratingRng())
+        next(rounds)
 
 
 def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
     monkeypatch.delenv("SPECDEC_CHECK")
-    target = native(dtype=torch.float32)
     broken = native(seed=1, dtype=torch.float32)
     with torch.no_grad():
         broken.model.norm.weight.fill_(float("nan"))
+
+    def decode(target, drafter, temperature=1.0):
+        return generate(target, PROMPT, drafter, 8, temperature, rule=on_device, seed=0)
+
     for temperature in (0.0, 1.0):
         with pytest.raises(ValueError, match="NaN"):
-            generate(
-                broken, PROMPT, DeviceDrafter(target, 2), 8, temperature, rule=on_device, seed=0
-            )
-
+            decode(broken, DeviceDrafter(TARGET, 2), temperature)
     score, rows = CausalLM.score, []
 
     def spoil(self, tokens, *others, **options):
         scores = score(self, tokens, *others, **options)
-        if self is target and scores.logits.shape[1] > 2:  # a round, not the prefill
+        if self is TARGET and scores.logits.shape[1] > 2:  # a round, not the prefill
             with torch.inference_mode():
                 scores.logits[0, 1, 5] = float("nan")
             rows.append(1)
         return scores
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="NaN"):
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="NaN"):
         patch.setattr(CausalLM, "score", spoil)
-        generate(
-            target,
-            PROMPT,
-            DeviceDrafter(native(seed=1, dtype=torch.float32), 2),
-            8,
-            1.0,
-            rule=on_device,
-            seed=0,
-        )
+        decode(TARGET, DeviceDrafter(native(seed=1, dtype=torch.float32), 2))
     assert rows
 
     class Liar(Altered, ModelDrafter):
@@ -382,25 +364,11 @@ def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
             rows = proposal.probs.clone().scatter_(-1, proposal.tree.tokens[:, None], 0.0)
             return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
 
-    with pytest.raises(ValueError, match="probability 0.0"):
-        generate(target, PROMPT, Liar(target, 2), 20, 1.0, rule=on_device, seed=0)
-    with pytest.raises(ValueError, match="probability 0.0"):
-        on_device(
-            Proposal(TokenTree.chain([0]), torch.tensor([[0.0, 0.5, 0.5]])),
-            torch.tensor([[0.5, 0.25, 0.25]] * 2),
-            SeededRng(0),
-        )
-    with pytest.raises(ValueError, match="probability nan"):
-        generate(target, PROMPT, DeviceDrafter(broken, 2), 8, 1.0, rule=on_device, seed=0)
-
-
-def test_the_shipped_pair_writes_the_plain_text():
-    pair = load_pair(device="cpu", dtype="float32")
-    ids = pair.tokenizer.encode("def main():\n    for line in")
-    static = [StaticLM(model, 256) for model in (pair.target, pair.draft)]
-    for temperature in (0.0, 1.0):
-        plain = generate(pair.target, ids, ModelDrafter(pair.draft, 4), 80, temperature, seed=2)
-        fast = generate(
-            static[0], ids, DeviceDrafter(static[1], 4), 80, temperature, rule=on_device, seed=2
-        )
-        assert torch.equal(plain.tokens, fast.tokens)
+    undrawn = Proposal(TokenTree.chain([0]), torch.tensor([[0.0, 0.5, 0.5]]))
+    for call, probability in (
+        (lambda: decode(TARGET, Liar(TARGET, 2)), "0.0"),
+        (lambda: on_device(undrawn, torch.tensor([[0.5, 0.25, 0.25]] * 2), SeededRng(0)), "0.0"),
+        (lambda: decode(TARGET, DeviceDrafter(broken, 2)), "nan"),
+    ):
+        with pytest.raises(ValueError, match=f"probability {probability}"):
+            call()

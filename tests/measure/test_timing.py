@@ -156,9 +156,6 @@ def test_round_costs_weight_the_medians_of_tree_sizes():
     steps = rounds(4, [4.0, 6.0, 900.0]) + rounds(0, [2.0] * 3)
     costs = timing.round_costs(steps, 2.0)  # (6 + 2) / 2 seconds, in units of T(1) = 2
     assert costs == timing.RoundCosts(draft=4.0, verify=2.0, other=1.0) and costs.total == 7.0
-    for bad in (([], 1.0), (steps, 0.0), (steps, float("nan"))):
-        with pytest.raises(ValueError, match="must be above 0"):
-            timing.round_costs(*bad)
 
 
 def test_a_pass_over_a_tree_feeds_its_root(monkeypatch):
@@ -232,34 +229,6 @@ def test_machine_state_reads_load_threads_and_cores(monkeypatch):
     monkeypatch.delattr(machine.os, "getloadavg")
     monkeypatch.delattr(machine.os, "sched_getaffinity")
     assert timing.machine_state()["load_average"] is timing.machine_state()["pins"] is None
-
-
-NUMBERS = "ks=.*context="
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        *((dict(ks=ks), NUMBERS) for ks in ((), (0,), (1.5,))),
-        *((dict(context=context), NUMBERS) for context in (0, 4.0)),
-        (dict(ks=5), "ks=5: must be"),
-        (dict(temperature=-1.0), "temperature"),
-        *((dict(prompt=prompt), "prompt") for prompt in ([], [999], [1.5])),
-        *((dict(new_tokens=new), f"new_tokens={new}: must be") for new in (0, 2.5)),
-        (dict(new_tokens=2000), "the target has"),
-        (dict(new_tokens=70), "the drafter has 64"),
-        (dict(context=100), "context=100.*drafter"),
-        (dict(target="x"), "must be a CausalLM"),
-        (dict(drafter="x"), "drafter is a str"),
-    ],
-    ids=str,
-)
-def test_bad_input_is_named_before_anything_is_timed(change, message, monkeypatch):
-    monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
-    drafter = ModelDrafter(native(num_layers=1, max_positions=64), 2)
-    usual = dict(target=native(), drafter=drafter, ks=iter((1, 2)), context=8, new_tokens=4)
-    with pytest.raises((ValueError, TypeError), match=message):
-        measure_costs(**usual | dict(prompt=[1, 2, 3]) | change)
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Clocks, times of passes, and the closed forms of the roofline. No test asserts a time."""
 
-import math
-
 import pytest
 import torch
 
@@ -74,15 +72,6 @@ def test_pass_times_feed_k_tokens_in_every_row(model, monkeypatch):
     assert {length for _, length in fed} == {0, 8}, "every pass starts from the same context"
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [{"ks": ()}, {"ks": (0,)}, {"context": 0}, {"batches": (0,)}, {"ks": (60,), "context": 8}],
-)
-def test_pass_times_reject_impossible_passes(model, bad):
-    with pytest.raises(ValueError):
-        timing.pass_times(model, **{"ks": (1,), "context": 4, **bad})
-
-
 def test_read_bandwidth_is_positive_for_each_size():
     bandwidths = timing.read_bandwidth([1 << 12, 1 << 16], repeats=2)
     assert list(bandwidths) == [1 << 12, 1 << 16] and all(rate > 0 for rate in bandwidths.values())
@@ -133,19 +122,3 @@ def test_bytes_of_caches_grow_with_the_batch_not_with_tokens():
         roofline.pass_seconds(1e9, 2, 1e12, 1e14, tokens=k, cache_bytes=1e8) for k in (1, 8)
     )
     assert one[0] == many[0] and many[1] == pytest.approx(8 * one[1])
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: roofline.pass_bytes(0, 2),
-        lambda: roofline.pass_bytes(1e9, 2, cache_bytes=-1),
-        lambda: roofline.pass_operations(1e9, 0),
-        lambda: roofline.arithmetic_intensity(-1),
-        lambda: roofline.pass_seconds(1e9, 2, 0, 1e12),
-        lambda: roofline.ridge_tokens(2, 1, math.nan),
-    ],
-)
-def test_impossible_machines_are_rejected(call):
-    with pytest.raises(ValueError, match="must"):
-        call()

@@ -94,13 +94,6 @@ def test_no_schedule_is_faster_than_a_free_perfect_draft(schedule):
     assert schedule(record([1] * 50, c=0.25), 4).speed <= 1.0
 
 
-def test_a_free_draft_and_an_empty_block_are_rejected():
-    with pytest.raises(ValueError, match="draft=0"):
-        record([0], c=0)
-    with pytest.raises(ValueError, match="gamma=0"):
-        pearl(record([0]), 0)
-
-
 def verified_twice(fresh):
     """Return a rule that tests a token twice: with the same uniform number, or with a fresh one."""
 

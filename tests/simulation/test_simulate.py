@@ -130,20 +130,3 @@ def test_a_table_is_interpolated_linearly():
     assert [table.of_pass(b, k) for b, k in [(1, 1), (1, 3), (4, 1), (4, 3)]] == [1, 2, 4, 8]
     assert table.of_pass(1, 2) == 1.5 and table.of_pass(2.5, 1) == 2.5
     assert table.of_round(4, 2) == 2 * 1.0 + 8
-
-
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: TOY.of_pass(257, 1), "batch=257"),
-        (lambda: TOY.of_pass(1, 10), "tokens=10"),
-        (lambda: PassTimes((2, 1), (1,), ((1.0,), (1.0,)), (0.0, 0.0)), "batches"),
-        (lambda: PassTimes((1, 2), (1,), ((1.0,),), (0.0, 0.0)), "seconds"),
-        (lambda: PassTimes((1,), (1,), ((0.0,),), (0.0,)), "above 0"),
-        (lambda: goodput([0.5], 9, TOY), "tokens=10"),
-        (lambda: steady(1e6, 0.5, 1, TOY, 300), "batch=300"),
-    ],
-)
-def test_bad_input_names_the_argument(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

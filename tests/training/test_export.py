@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
 import torch
 import torch.nn.functional as F
 from features_zoo import random_head
-from heads_zoo import random_blocks, random_heads
+from heads_zoo import random_blocks
 from models_zoo import native
 from safetensors.torch import load_file
 
@@ -192,16 +191,3 @@ def test_exported_block_diffusion_gives_our_logits(tmp_path):
     x = x + F.linear(gate * up, w["layers.0.mlp.down_proj.weight"])
     theirs = F.linear(norm(x, "norm.weight")[1:], w["lm_head.weight"])
     assert (theirs - ours).abs().max() < 1e-4
-
-
-def test_heads_that_vllm_cannot_represent_are_rejected(tmp_path):
-    with pytest.raises(ValueError, match="head is a MtpHead"):
-        export(tmp_path, random_head(TARGET, "mtp"), TARGET)
-    with pytest.raises(ValueError, match=r"\(0, 1, 'final'\)"):
-        export(tmp_path, random_head(TARGET, "eagle3"), TARGET)
-    with pytest.raises(ValueError, match="heads is a Heads"):
-        export_medusa(tmp_path, random_heads(TARGET), TARGET)
-    with pytest.raises(ValueError, match="head has qk_norm=False"):
-        export_blocks(tmp_path, blocks(qk_norm=False), TARGET, 47)
-    with pytest.raises(ValueError, match="mask_id=48"):
-        export_blocks(tmp_path, blocks(), TARGET, 48)

@@ -200,10 +200,7 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
     )
 
 
-def test_invalid_plans_are_rejected(monkeypatch):
-    for wrong in ("steps", "warmup"):
-        with pytest.raises(ValueError, match=f"{wrong}=-1"):
-            Plan(**{"steps": 1, "learning_rate": 1.0, wrong: -1})
+def test_muon_needs_a_later_torch(monkeypatch):
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ValueError, match="optimizer='muon'"):
         training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
