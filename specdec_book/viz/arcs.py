@@ -13,9 +13,9 @@ from specdec_book.viz.sketch import framed, style
 if TYPE_CHECKING:
     from specdec_lite.drafters.copying import PromptLookupDrafter
 
-COLUMNS = 24
+COLUMNS = 20
 """Characters per line, in the request and in the answer."""
-WIDTH, HEIGHT, MARGIN, GAP = 7.8, 22, 12, 56
+WIDTH, HEIGHT, MARGIN, GAP = 7.8, 22, 8, 44
 """Width of a character, height of a line, space around the texts and between them, in px."""
 INK = "light-dark(#24292f, #e6e8eb)"
 MUTED = "light-dark(#57606a, #a6afba)"
@@ -67,15 +67,16 @@ class Arcs:
     def _repr_html_(self) -> str:
         points = self.points()
         text = "".join(
-            f'<text x="{x:.1f}" y="{y:.1f}" textLength="{WIDTH * len(line):.1f}" style="fill: '
-            f'{MUTED if i < self.start else INK}">{escape(line)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" textLength="{WIDTH * len(line):.1f}"'
+            f' style="fill: {MUTED if i < self.start else INK}; font-size: 13px">{escape(line)}</text>'
             for i, (word, (x, y)) in enumerate(zip(self.words, points))
             if (line := word.replace("\n", "").replace(" ", "\u00a0")).strip("\u00a0")
         )
         accepted = {start + i for row in self.rounds for start in row[:2] for i in range(row[3])}
         under = "".join(
-            f'<rect x="{x:.1f}" y="{y + 4:.1f}" width="{WIDTH * len(self.words[i]):.1f}"'
-            f' height="2" fill="{USED}"/>'
+            f'<rect x="{x:.1f}" y="{y - 12:.1f}" width="{WIDTH * len(self.words[i]):.1f}"'
+            f' height="17" fill="{USED}" fill-opacity="0.22"/><path class="sdl-under"'
+            f' d="M{x:.1f} {y + 5:.1f}h{WIDTH * len(self.words[i]):.1f}" stroke="{USED}"/>'
             for i, (x, y) in enumerate(points)
             if i in accepted and self.words[i].strip()
         )
@@ -84,14 +85,14 @@ class Arcs:
         height = max(y for _, y in points) + MARGIN
         svg = (
             f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(repr(self))}"'
-            ' style="color-scheme: inherit; width: 100%; max-width: 40rem; height: auto; display:'
+            ' style="color-scheme: inherit; width: 100%; max-width: 30rem; height: auto; display:'
             ' block; margin: 0 auto" font-family="ui-monospace, Menlo, Consolas, monospace"'
-            f' font-size="13" xml:space="preserve">{lines}{under}{text}</svg>'
+            f' xml:space="preserve">{lines}{under}{text}</svg>'
         )
         accepted_tokens, new = sum(row[3] for row in self.rounds), len(self.words) - self.start
         caption = (
             f"Lookup copies {accepted_tokens} of the {new} tokens of this answer. Left: the request. Right:"
-            " the answer. Underlined: copied and accepted. A line leads"
+            " the answer. Green: copied and accepted. A line leads"
             " from a copy to its source; dashed: no token of it was accepted."
         )
         return f"{style()}{framed('sdl sdl-sketch', svg, caption)}"

@@ -190,13 +190,14 @@ def separate_thousands(fig: go.Figure) -> None:
 
 def tick_log_axes(fig: go.Figure) -> None:
     """Label 2 and 5 too on a log axis of less than two decades, where powers of ten are too few."""
-    for trace in fig.data:
-        for name in ("x", "y"):
-            axis = fig.layout[f"{name}axis{(trace[f'{name}axis'] or name)[1:]}"]
-            values = [value for value in (trace[name] if are_numbers(trace[name]) else ()) if value]
-            is_free = axis.tickvals is None and axis.dtick is None
-            if axis.type == "log" and is_free and values and max(values) < 100 * min(values):
-                axis.dtick = "D2"
+    values: dict[str, list] = {}
+    for trace, name in itertools.product(fig.data, ("x", "y")):
+        axis, row = f"{name}axis{(trace[f'{name}axis'] or name)[1:]}", trace[name]
+        values.setdefault(axis, []).extend(filter(None, row) if are_numbers(row) else ())
+    for axis, row in ((fig.layout[name], row) for name, row in values.items() if row):
+        is_free = axis.tickvals is None and axis.dtick is None
+        if axis.type == "log" and is_free and max(row) < 100 * min(row):
+            axis.dtick = "D2"
 
 
 def round_readings(fig: go.Figure) -> None:

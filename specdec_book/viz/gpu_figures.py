@@ -32,7 +32,7 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
     """Draw a timeline of passes: one lane per pass, one bar per operation."""
     fig = go.Figure()
     for kind, color, width in (
-        ("weights", "one", 0.8),
+        ("weights", "subject", 0.8),
         ("attention", "other", 0.5),
         ("other", "neutral", 0.25),
     ):

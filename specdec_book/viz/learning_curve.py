@@ -8,7 +8,7 @@ from specdec_book import recordings
 from specdec_book.viz.theme import PALETTE
 
 HEADS = {"eagle1": "EAGLE-1", "mtp": "multi-token prediction", "eagle3": "EAGLE-3"}
-LOOKS = {"eagle1": ("one", "circle"), "mtp": ("neutral", "square"), "eagle3": ("other", "diamond")}
+LOOKS = {"eagle1": ("subject", "circle"), "mtp": ("second", "square"), "eagle3": ("one", "diamond")}
 
 
 def points(head: dict) -> list[tuple[float, float, float]]:
@@ -31,7 +31,7 @@ def learning_curve(record: "recordings.Recording") -> go.Figure:
             y=agrees,
             name=name,
             mode="lines+markers",
-            line=dict(color=PALETTE[color]),
+            line=dict(color=PALETTE[color], width=4),
             marker=dict(size=9, symbol=symbol),
             customdata=alpha,
             hovertemplate="%{y:.3f} agree, α %{customdata:.3f}<extra></extra>",

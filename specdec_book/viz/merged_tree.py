@@ -1,9 +1,10 @@
-"""A token tree with one ring around a node for each draft that reached it, as a figure."""
+"""A token tree with one mark around a node for each draft that reached it, as a figure."""
 
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from specdec_book.viz.figure import SYMBOLS
 from specdec_book.viz.theme import PALETTE
 from specdec_lite.tree import TokenTree
 
@@ -51,16 +52,14 @@ def merged_tree(
     for node, text in enumerate([*words, root]):
         x, y = places[node if node < len(words) else -1]
         fig.add_annotation(x=x, y=y, text=text, showarrow=False, yshift=-24)
-    for number, (name, nodes) in enumerate(landed.items()):
+    for number, (shape, (name, nodes)) in enumerate(zip(SYMBOLS, landed.items())):
+        size, shape = 12 + 9 * number, f"{shape}-open"
         fig.add_scatter(
             x=[places[node][0] for node in nodes],
             y=[places[node][1] for node in nodes],
             name=name,
             mode="markers",
-            showlegend=False,
-            marker=dict(
-                size=12 + 9 * number, symbol="circle-open", line_width=3, color=PALETTE["draft"]
-            ),
+            marker=dict(size=size, symbol=shape, line_width=3, color=PALETTE["draft"]),
         )
     leaves = max(height for _, height in places.values())
     axis = dict(title="level", dtick=1, showgrid=False, zeroline=False)

@@ -25,12 +25,13 @@ ROWS = (
 )
 """(source, setting, text, batch) of the forecasts that the table shows."""
 LINES = (
-    ("sglang_eagle3_batches", "EAGLE", "dense 8B, EAGLE", "one"),
-    ("sglang_eagle3_batches", "EAGLE-3", "dense 8B, EAGLE-3", "one"),
-    ("angelspec_hy3", "MTP-3", "mixture 295B-A21B, MTP", "other"),
-    ("angelspec_hy3", "DFlash-8", "mixture 295B-A21B, DFlash", "other"),
+    ("sglang_eagle3_batches", "EAGLE", "dense 8B, EAGLE", "subject"),
+    ("sglang_eagle3_batches", "EAGLE-3", "dense 8B, EAGLE-3", "subject"),
+    ("angelspec_hy3", "MTP-3", "mixture 295B-A21B, MTP", "second"),
+    ("angelspec_hy3", "DFlash-8", "mixture 295B-A21B, DFlash", "second"),
 )
-"""(source, setting, name, color) of the figure's lines."""
+"""(source, setting, name, role) of the figure's lines."""
+HEADS = (("SpecForge", "circle", "subject"), ("lmsys", "diamond-open", "second"))
 
 
 def forecast_figure() -> go.Figure:
@@ -134,23 +135,19 @@ def model(each: forecasts.Forecast) -> str:
 def by_batch() -> go.Figure:
     """Return the figure of published speedups by the number of requests at a time."""
     fig = go.Figure()
-    for source, setting, name, color in LINES:
+    for source, setting, name, _ in LINES:
         gains: dict[int, list[float]] = {}
         for row in forecasts.records(source):
             if row["setting"] == setting:
                 gains.setdefault(row["batch"], []).append(row["speedup"])
         fig.add_scatter(
-            x=list(gains),
-            y=[statistics.median(values) for values in gains.values()],
-            name=name,
-            line_color=PALETTE[color],
+            x=list(gains), y=[statistics.median(values) for values in gains.values()], name=name
         )
     batches = (2, 4, 8, 16, 32, 64)
     fig.add_scatter(
         x=batches,
         y=[eagle3_estimate(batch).speedup for batch in batches],
         name="estimate, 8B, EAGLE-3",
-        line_color=PALETTE["neutral"],
     )
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
     fig.update_layout(
@@ -165,7 +162,7 @@ def by_batch() -> go.Figure:
         " EAGLE-3 takes τ = 2.79 from another engine; its band contains four of five engines, and is"
         f" {eagle3_estimate(32).low:.2f} to {eagle3_estimate(32).high:.2f} at 32 requests."
     )
-    return figure(fig, alt, "published-batches")
+    return figure(fig, alt, "published-batches", subject={name: role for *_, name, role in LINES})
 
 
 def eagle3_estimate(batch: int) -> Estimate:
@@ -183,7 +180,7 @@ def one_cost() -> go.Figure:
     rows = [r for r in forecasts.records("specbundle") if r["setting"].startswith("Llama-3.1-8B")]
     fig, costs = go.Figure(), {}
     farthest = max(row["tau"] for row in rows)  # all lines end there, so that none crosses a name
-    for gamma, color in zip((3, 5, 7), ("one", "other", "neutral")):
+    for gamma in (3, 5, 7):
         own = [row for row in rows if row["gamma"] == gamma]
         cost = statistics.median(row["tau"] / row["speedup"] for row in own)
         costs[gamma] = cost
@@ -193,9 +190,9 @@ def one_cost() -> go.Figure:
             x=ends,
             y=[tau / cost for tau in ends],
             mode="lines",
-            line_color=PALETTE[color],
+            line_color=PALETTE["other"],
         )
-        for head, symbol in (("SpecForge", "circle"), ("lmsys", "diamond-open")):
+        for head, symbol, color in HEADS:
             points = [row for row in own if head in row["setting"]]
             fig.add_scatter(
                 name=f"{head}, γ = {gamma}",
@@ -236,12 +233,12 @@ def laptop() -> go.Figure:
     costs = [tau / gain for tau, gain in zip(tokens, gains)]
     slope, start = np.polyfit(gammas, costs, 1)
     fig = go.Figure()
-    for name, values, color in (
-        ("τ, tokens of a round", tokens, "other"),
-        ("cost of a round in plain steps", costs, "neutral"),
-        ("speedup = τ ÷ cost", gains, "one"),
+    for name, values in (
+        ("τ, tokens of a round", tokens),
+        ("cost of a round in plain steps", costs),
+        ("speedup = τ ÷ cost", gains),
     ):
-        fig.add_scatter(name=name, x=gammas, y=values, line_color=PALETTE[color])
+        fig.add_scatter(name=name, x=gammas, y=values)
     best = gammas[int(np.argmax(gains))]
     fig.update_layout(
         title=f"With experts in host memory every draft costs {slope:.2f} plain steps, so γ = {best} is best",
@@ -254,7 +251,7 @@ def laptop() -> go.Figure:
         f" every round drafts γ, grows more slowly, although {rows[-1]['accepted / drafted']:.0%} of"
         f" the drafts are still accepted at γ = {gammas[-1]}."
     )
-    return figure(fig, alt, "laptop-experts")
+    return figure(fig, alt, "laptop-experts", subject=[fig.data[1].name, fig.data[2].name])
 
 
 def kernels() -> Markdown:

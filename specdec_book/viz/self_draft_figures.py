@@ -8,7 +8,9 @@ from specdec_book.viz.figure import figure
 from specdec_book.viz.theme import PALETTE
 
 NAMES = {"pair": "the pair", "smollm2": "SmolLM2"}
-COLORS = {"pair": PALETTE["one"], "smollm2": PALETTE["other"]}
+COLORS = {"pair": PALETTE["subject"], "smollm2": PALETTE["second"]}
+colors = lambda speeds: [PALETTE["subject" if s["interval"][0] > 1 else "other"] for s in speeds]
+"""Colors of estimates: titles count what clearly pays."""
 
 
 def error_bars(speeds: list[dict]) -> dict:
@@ -75,6 +77,7 @@ def exit_acceptance() -> go.Figure:
         showlegend=False,
     )
     fig.add_annotation(x=0.7, y=0.7, text="α = c", showarrow=False, xshift=-14, yshift=14)
+    fig.add_vline(x=0.5, line_dash="dot", line_color=PALETTE["neutral"])
     half = max(of["rates"][of["layers"] // 2 - 1] for of in targets.values())
     fig.update_layout(title=f"Half of the layers get at most {half:.0%} of drafts accepted")
     fig.update_xaxes(title="fraction of the layers that draft")
@@ -94,7 +97,7 @@ def sparse_speed() -> go.Figure:
     titles = [f"{row['context']:,} tokens" for row in rows]
     fig = make_subplots(1, len(rows), shared_yaxes=True, subplot_titles=titles)
     for column, row in enumerate(rows, 1):
-        for kind, color in {"window": PALETTE["one"], "chunks": PALETTE["other"]}.items():
+        for kind, dash, symbol in (("window", "solid", "circle"), ("chunks", "dash", "square")):
             drafts = [each for each in row["drafts"] if each["draft"].startswith(kind)]
             speeds = [each["speedup"] for each in drafts]
             fig.add_scatter(
@@ -102,9 +105,8 @@ def sparse_speed() -> go.Figure:
                 x=[f"{int(each['draft'].split()[1]):,}" for each in drafts],
                 y=[speed["value"] for speed in speeds],
                 error_y=error_bars(speeds),
-                line_color=color,
-                line_dash="solid" if kind == "window" else "dash",
-                marker_symbol="circle" if kind == "window" else "square",
+                line=dict(color=PALETTE["other"], dash=dash),
+                marker=dict(symbol=symbol, size=10, color=colors(speeds)),
                 showlegend=column == 1,
                 row=1,
                 col=column,
@@ -155,7 +157,7 @@ def self_draft_speed() -> go.Figure:
             mode="markers",
             orientation="h",
             showlegend=False,
-            marker=dict(color=PALETTE["one"], size=10),
+            marker=dict(color=colors(speeds), size=10),
             error_x=error_bars(speeds),
             row=panel,
             col=1,

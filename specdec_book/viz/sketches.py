@@ -19,12 +19,12 @@ SKIPPED = {(2, 0), (3, 1), (5, 0), (5, 1), (6, 0)}
 
 
 def round_bar(
-    gamma: int, c: float, verify: float, other: float, tokens: float, plain: float = 1.0
+    gamma: int, c: float, verify: float, other: float, tokens: float, plain: float = 1.0, wide=0.0
 ) -> Sketch:
-    """Draw the cost of a speculative round as a bar above plain decoding of the same tokens."""
+    """Draw a round's cost above plain decoding of its tokens, at least `wide` plain steps wide."""
     cost = gamma * c + verify + other
     total = tokens * plain
-    unit = (WIDTH - 8) / max(cost, total)
+    unit = (WIDTH - 8) / max(cost, total, wide * plain)
     drawing = Sketch(
         140,
         f"A round has {gamma} drafts at {c:.2f} target passes each, a verification of {verify:.2f}"
@@ -46,7 +46,7 @@ def round_bar(
         width, words = min(1, accepted - i) * plain * unit, "accepted draft" * (i < int(accepted))
         drawing.box(4 + i * plain * unit, 104, width, 28, "accepted", words)
     drawing.box(4 + accepted * plain * unit, 104, plain * unit, 28, "recovered", "the target's own")
-    drawing.line((4 + cost * unit, 18), (4 + cost * unit, 136), dashed=True)
+    drawing.line((4 + cost * unit, 18), (4 + cost * unit, 103), dashed=True)
     return drawing
 
 
@@ -330,8 +330,8 @@ def account(ratios: Sequence[float]) -> Sketch:
         f"The ratios p/q are {', '.join(f'{r:g}' for r in ratios)}. The probability that all tokens"
         f" so far are accepted is {', '.join(f'{x:g}' for x in single[1:])} token by token, and"
         f" {', '.join(f'{x:g}' for x in block[1:])} as a block.",
-        "As a block, a ratio above 1 makes up for an earlier ratio below 1. Token by token it gains"
-        " nothing.",
+        "As a block, a ratio above 1 makes up for an earlier ratio below 1. Level: the probability"
+        " that all drafts so far are kept. Arrows: p/q of the next draft.",
     )
     for y, name, probabilities in ((8, "token by token", single), (84, "as a block", block)):
         drawing.words(4, y + 8, name, "start", bold=True)

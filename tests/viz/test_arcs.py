@@ -23,7 +23,7 @@ def test_every_proposal_has_a_line_and_every_token_a_word():
     proposals = [step.tree.tokens.tolist() for step in steps if len(step.tree)]
     assert [text[source : source + n] for _, source, n, _ in drawn.rounds] == proposals
     html = drawn._repr_html_().partition("<figure")[2]  # without the style sheet
-    assert html.count("<path") == len(drawn.rounds) and html.count("<text") == len(text)
+    assert html.count("<path d") == len(drawn.rounds) and html.count("<text") == len(text)
     assert html.count("stroke-dasharray") == sum(not row[3] for row in drawn.rounds) > 0
     assert 'aria-label="12 tokens after 11:' in html
 
@@ -36,7 +36,7 @@ def test_lines_end_at_the_width_and_the_answer_begins_beside_the_request():
     assert not re.search(r"[xy]=\"-", drawn._repr_html_())
 
 
-def test_accepted_copies_are_underlined_in_both_texts():
+def test_accepted_copies_are_marked_in_both_texts():
     drawn = arcs(Letters(), PROMPT, ANSWER, PromptLookupDrafter(3), 24)
     copied = {
         i for at, source, _, n in drawn.rounds for j in range(n) for i in (at + j, source + j)

@@ -166,6 +166,6 @@ def test_a_subject_that_the_figure_or_the_palette_lacks_is_rejected(subject):
 
 
 def test_a_log_axis_of_less_than_two_decades_has_more_labels_than_its_powers_of_ten():
-    fig = go.Figure(go.Scatter(x=[1, 1000], y=[12, 505])).update_yaxes(type="log")
-    fig = figure(fig.update_xaxes(type="log"), alt="one line")
+    both = go.Scatter(x=[1, 1000], y=[12, 505]), go.Scatter(x=[2, 3], y=[20, 30])
+    fig = figure(go.Figure(both, dict(xaxis_type="log", yaxis_type="log")), alt="two lines")
     assert (fig.layout.xaxis.dtick, fig.layout.yaxis.dtick) == (None, "D2")

@@ -12,7 +12,7 @@ const TARGET = {
   ],
 };
 const [MAX_BIAS, STEP, NEAR] = [5, 0.1, 0.002];
-const [ROW, BAR, HEAD] = [40, 12, 26];
+const [ROW, BAR, HEAD] = [40, 12, 6];
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const normal = (values) => values.map((value) => value / sum(values));
@@ -73,7 +73,6 @@ function draw(svg, s) {
       "stroke-width": 1.5,
       ...(dashed ? { "stroke-dasharray": "4 3" } : {}),
     });
-  svg.append(make("text", { x: 0, y: 14, class: "sdl-faint" }, "solid: target; dashed: head 2"));
   FIRST.forEach((first, x) =>
     SECOND.forEach((second, y) => {
       const top = HEAD + (2 * x + y) * ROW;
@@ -162,7 +161,7 @@ function render({ model, el }) {
   const layout = ({ task, spoken, tiles }) => [
     task,
     controlRow(make("div", { class: "sdl-row" }, sees, honest), bias),
-    chartRow(figure("The second word", "", svg)),
+    chartRow(figure("The second word (solid: the target, dashed: head 2)", "", svg)),
     make("div", {}, spoken),
     ...tiles,
   ];
