@@ -50,7 +50,7 @@ ROOMS = {
     "training": ("training", "training"),
     "diagnosis": ("diagnosis", "diagnosis"),
     "gpu": ("gpu", "gpu"),
-    "simulation": ("simulation", "simulation"),
+    "simulation": ("simulation", "simulation viz/test_advice.py"),
     "measure": ("measure", "measure"),
 }
 """Room of the library → (its files and folders, those of its tests)."""

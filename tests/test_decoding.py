@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 import torch
-from models_zoo import PROMPT, hugging_face, native, perturbed
+from models_zoo import PROMPT, native, perturbed
 from transformers import BatchEncoding
 
 from specdec_book.viz.chance import RecordingRng
@@ -551,14 +551,6 @@ def test_one_row_of_logits_that_are_no_numbers_is_enough(rule, make, temperature
     monkeypatch.setattr(CausalLM, "score", spoil)
     with pytest.raises(ValueError, match="logits hold NaN"):
         generate(model, PROMPT, drafter, 8, temperature, rule=rule, seed=0)
-
-
-def test_a_window_model_far_beyond_its_window():
-    model = hugging_face("Mistral")
-    plain = generate(model, PROMPT, max_new_tokens=60).tokens
-    assert torch.equal(
-        generate(model, PROMPT, ModelDrafter(perturbed(model), 4), max_new_tokens=60).tokens, plain
-    )
 
 
 def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():

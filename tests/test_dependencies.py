@@ -76,19 +76,3 @@ def test_the_extras_hold_what_the_book_and_optional_functions_import():
         declared(extras["book"]) | declared(extras["grammar"]) == (optional | chapters) - required
     )
     assert optional >= {"gguf", "psutil"} and chapters >= {"plotly", "scipy"}
-
-
-def test_a_message_recommends_only_packages_that_the_extras_declare():
-    """The name that `_extras.load` prints is the one that pip knows."""
-    declared_names = {
-        normalized(re.split(r"[^\w.-]", each)[0])
-        for extra in PROJECT["optional-dependencies"].values()
-        for each in extra
-    }
-    recommended = set()
-    for path in (ROOT / "specdec_lite").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "_extras.load":
-                module, *package = (ast.literal_eval(each) for each in node.args)
-                recommended.add(package[0] if package else module.partition(".")[0])
-    assert recommended == {"gguf", "outlines-core"} and recommended <= declared_names

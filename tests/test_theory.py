@@ -199,16 +199,34 @@ def test_rows_may_miss_one_only_by_the_rounding_of_a_float32_softmax():
 # Tokens, time, arithmetic ------------------------------------------------------------------------
 
 
-@given(ALPHA, GAMMA)
-def test_expected_tokens_is_the_mean_of_a_capped_geometric_distribution(alpha, gamma):
-    law = theory.token_count_distribution(alpha, gamma)
-    assert law.sum() == pytest.approx(1)
-    assert theory.expected_tokens(alpha, gamma) == pytest.approx(
-        law @ np.arange(1, gamma + 2), rel=1e-9
-    )
-    assert theory.expected_tokens(alpha, gamma) == pytest.approx(
-        sum(alpha**i for i in range(gamma + 1)), rel=1e-9
-    )
+def count_law(profile):
+    """Return P(k tokens), k = 1 … γ+1: k − 1 drafts accepted and the k-th rejected, or all accepted."""
+    return np.append(np.cumprod([1, *profile[:-1]]) * (1 - profile), profile.prod())
+
+
+@given(ALPHA, GAMMA, COST)
+def test_every_formula_is_its_sum(alpha, gamma, c):
+    law, counts = theory.token_count_distribution(alpha, gamma), np.arange(1, gamma + 2)
+    assert law == pytest.approx(count_law(np.full(gamma, alpha)), abs=1e-12)
+    tokens, ours = sum(alpha**i for i in range(gamma + 1)), theory.expected_tokens(alpha, gamma)
+    costs = (gamma, c, 1.2, 0.1, 0.05)
+    formulas = {
+        "tokens": (ours, tokens),
+        "the mean of their distribution": (law @ counts, tokens),
+        "tokens of a flat profile": (theory.tokens_from_profile([alpha] * gamma), tokens),
+        "accepted = α · tested": (alpha * (law @ np.minimum(counts, gamma)), tokens - 1),
+        "accepted ÷ drafted": (gamma * theory.drafted_acceptance(alpha, gamma), tokens - 1),
+        "time": (theory.walltime_improvement(alpha, gamma, c), tokens / (gamma * c + 1)),
+        "time of a tree": (theory.corrected_improvement(ours, gamma, c), tokens / (gamma * c + 1)),
+        "break-even": (theory.break_even_tokens(*costs), (1.3 + gamma * c) / 1.05),
+        "time with overheads": (
+            theory.corrected_improvement(ours, *costs) * theory.break_even_tokens(*costs),
+            tokens,
+        ),
+        "operations": (theory.operations_factor(alpha, gamma, c), (gamma * (c + 1) + 1) / tokens),
+    }
+    for name, (formula, value) in formulas.items():
+        assert formula == pytest.approx(value, rel=1e-9, abs=1e-12), name
 
 
 @pytest.mark.parametrize("distance", [1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
@@ -218,21 +236,12 @@ def test_expected_tokens_keeps_its_digits_near_one(distance):
     )
 
 
-def test_expected_tokens_at_the_ends():
-    assert theory.expected_tokens(0, 7) == 1 and theory.expected_tokens(1, 7) == 8
-
-
 def test_the_implied_rate_is_that_of_the_expected_tokens():
     for alpha, gamma in product([0, 1e-6, 0.3, 0.72, 1], [1, 4, 64]):
         tau = theory.expected_tokens(alpha, gamma)
         assert theory.implied_alpha(tau, gamma) == pytest.approx(alpha, abs=1e-9)
     mixed = (3 * theory.expected_tokens(0.7, 4) + theory.expected_tokens(0.7, 5)) / 4
     assert theory.implied_alpha(mixed, 4.25) == pytest.approx(0.7)
-
-
-def count_law(profile):
-    """Return P(k tokens), k = 1 … γ+1: k − 1 drafts accepted and the k-th rejected, or all accepted."""
-    return np.append(np.cumprod([1, *profile[:-1]]) * (1 - profile), profile.prod())
 
 
 @given(arrays(float, st.integers(1, 8), elements=ALPHA))
@@ -272,37 +281,6 @@ def test_the_order_of_a_profile_counts_and_its_mean_is_not_enough():
     assert theory.expected_tokens(0.7, 2) == pytest.approx(2.19)
 
 
-@given(ALPHA, GAMMA)
-def test_a_flat_profile_is_the_plain_formula(alpha, gamma):
-    assert theory.tokens_from_profile([alpha] * gamma) == pytest.approx(
-        theory.expected_tokens(alpha, gamma)
-    )
-    assert theory.token_count_distribution(alpha, gamma) == pytest.approx(
-        count_law(np.full(gamma, alpha)), abs=1e-12
-    )
-
-
-@given(ALPHA, GAMMA)
-def test_drafted_acceptance_never_exceeds_alpha(alpha, gamma):
-    assert theory.drafted_acceptance(alpha, gamma) <= alpha + 1e-12
-    assert (
-        gamma == 1
-        or not 0.01 < alpha < 0.99
-        or theory.drafted_acceptance(alpha, gamma) < alpha - 4e-3
-    )
-    assert theory.drafted_acceptance(alpha, gamma) == pytest.approx(
-        sum(alpha**i for i in range(1, gamma + 1)) / gamma, abs=1e-12
-    )
-
-
-@given(ALPHA, GAMMA)
-def test_accepted_over_tested_is_alpha_whatever_gamma(alpha, gamma):
-    law, tokens = theory.token_count_distribution(alpha, gamma), np.arange(1, gamma + 2)
-    accepted, tested = law @ (tokens - 1), law @ np.minimum(tokens, gamma)
-    assert accepted == pytest.approx(alpha * tested, abs=1e-12)
-    assert accepted == pytest.approx(gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12)
-
-
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_accepted_over_tested_is_the_likeliest_alpha(accepted, rejected):
     assume(accepted + rejected)
@@ -310,21 +288,6 @@ def test_accepted_over_tested_is_the_likeliest_alpha(accepted, rejected):
     assert (
         surprise(accepted / (accepted + rejected)) <= surprise(np.linspace(0, 1, 501)).min() + 1e-9
     )
-
-
-@given(ALPHA, GAMMA, COST)
-def test_walltime_improvement_is_tokens_over_time(alpha, gamma, c):
-    tokens = theory.expected_tokens(alpha, gamma)
-    assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
-    assert theory.corrected_improvement(tokens, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
-    costs = (gamma, c, 1.2, 0.1, 0.05)
-    assert theory.break_even_tokens(*costs) == pytest.approx((1.3 + gamma * c) / 1.05)
-    assert theory.corrected_improvement(tokens, *costs) == pytest.approx(
-        tokens / theory.break_even_tokens(*costs)
-    )
-    assert theory.corrected_improvement(
-        tokens, gamma, c, verify=1.3, overhead=0.1
-    ) < theory.walltime_improvement(alpha, gamma, c)
 
 
 @given(st.floats(0, 1), st.floats(0, 1.5))
@@ -356,18 +319,6 @@ def test_one_more_draft_pays_iff_its_probability_beats_c_times_the_speedup(alpha
     margin = alpha ** (gamma + 1) - c * now
     assert longer - now == pytest.approx(margin / (1 + (gamma + 1) * c), abs=1e-12)
     assert abs(longer - now) < 1e-12 or (longer > now) == (margin > 0)
-
-
-@given(ALPHA, GAMMA, COST)
-def test_operations_factor_is_at_least_one(alpha, gamma, c_hat):
-    factor = theory.operations_factor(alpha, gamma, c_hat)
-    least = 1 + gamma * c_hat / (gamma + 1)
-    assert factor >= least - 1e-12
-    assert theory.operations_factor(1, gamma, c_hat) == pytest.approx(least)
-    assert alpha > 0.99 or factor > least + 4e-3
-    assert factor == pytest.approx(
-        (gamma * c_hat + gamma + 1) / sum(alpha**i for i in range(gamma + 1))
-    )
 
 
 def test_numbers_give_numbers_and_arrays_broadcast():

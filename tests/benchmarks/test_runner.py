@@ -184,11 +184,6 @@ def test_every_experiment_has_a_name_a_quick_form_and_options_with_a_use(capsys)
     assert all(name in listed for name in experiment.MODULES)
 
 
-def test_the_help_is_the_docstrings():
-    text = experiment.parser_of(experiment.KNOWN["squares"]).format_help()
-    assert "what is squared" in text and "--minutes" in text
-
-
 def test_the_status_names_recordings_and_unfinished_runs(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "WORK", tmp_path / "work")
     monkeypatch.setitem(experiment.MODULES, "squares", "")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from models_zoo import native, perturbed, shipped
-from rich.console import Console
 from scipy import stats
 
 from benchmarks import decoding, speed
@@ -363,12 +362,3 @@ def test_a_disturbed_plain_run_is_flagged():
     assert decoding.drafter_cells(result | {"flags": []})[0].startswith(
         f"{result['speedup']['value']:.2f}"
     )
-
-
-def test_the_table_shows_every_setting(rows):
-    console = Console(width=200, record=True, quiet=False, file=open("/dev/null", "w"))
-    for row in rows:
-        decoding.show(console, row)
-    text = console.export_text()
-    assert text.count("block_verification γ=2") == 6 and "over_hf_assisted" in text
-    assert text.count("load average 1.5") == 12

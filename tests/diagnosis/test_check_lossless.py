@@ -10,7 +10,6 @@ from conftest import ROOT
 from models_zoo import TreeDrafter
 from registry import DRAFTERS
 
-import specdec_lite
 from specdec_lite import acceptance, check_lossless
 from specdec_lite.diagnosis import lossless
 from specdec_lite.diagnosis.lossless import tiny_draft, tiny_target
@@ -269,10 +268,6 @@ def test_the_examples_of_the_guide_run(capsys):
         if "(Drafter)" in part or "check_lossless" in part:
             exec(part, scope)
     assert "is lossless" in capsys.readouterr().out
-
-
-def test_it_is_public():
-    assert specdec_lite.check_lossless is lossless.check_lossless
 
 
 # Faults that show late, or only at one setting -------------------------------------------------------

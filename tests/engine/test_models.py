@@ -186,15 +186,6 @@ def test_native_storage_doubles_and_keeps_its_entries():
     assert apart(torch.cat(rows), expected) < 1e-10 and sizes == {3, 6, 12}
 
 
-def test_one_model_serves_several_caches():
-    model = native()
-    first, second = model.new_cache(), model.new_cache()
-    model.score([1, 2, 3], first)
-    model.score([9, 8], second)
-    ours = model.score([4], first).logits[0]
-    assert apart(ours, logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
-
-
 def test_a_view_exits_early_on_the_same_storage():
     model = native(num_layers=3)
     cache = model.new_cache()
@@ -287,14 +278,6 @@ def test_models_whose_kernels_take_no_mask_go_path_by_path():
     plain, other = (build("Mistral", FAMILIES["Mistral"]) for _ in range(2))
     other.config._attn_implementation = "flash_attention_2"
     assert CausalLM(other).backend.by_path and not CausalLM(plain).backend.by_path
-
-
-def test_only_native_models_give_the_state_after_the_last_block():
-    model = native()
-    assert set(model.score([1], model.new_cache(), hidden_layers=(2, "final")).hidden) == {
-        2,
-        "final",
-    }
 
 
 def test_trees_verified_path_by_path_give_hidden_states():

@@ -63,32 +63,6 @@ def test_a_user_who_sets_how_threads_wait_wins(name):
     assert settings_after_import(**{name: "active"}) == {name: "active"}
 
 
-def environment_of_a_recipe(**variables: str) -> dict[str, str]:
-    """Return OpenMP's variables in the environment of the Makefile's recipes."""
-    clean = {name: value for name, value in os.environ.items() if name not in stamps.OPENMP}
-    output = subprocess.run(
-        [
-            "make",
-            "--file",
-            ROOT / "Makefile",
-            "--eval",
-            "print-environment: ; @env",
-            "print-environment",
-        ],
-        env=clean | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    lines = (line.partition("=") for line in output.splitlines())
-    return {name: value for name, _, value in lines if name in stamps.OPENMP}
-
-
-def test_the_makefile_sets_what_the_library_sets():
-    assert environment_of_a_recipe() == SPIN
-    assert environment_of_a_recipe(OMP_WAIT_POLICY="active") == {"OMP_WAIT_POLICY": "active"}
-
-
 def test_a_recording_states_threads_settings_and_limits(monkeypatch):
     for name, value in zip(stamps.LIMITS, ("AVX2", "avx2", "x86-64-v3")):
         monkeypatch.setenv(name, value)
