@@ -43,7 +43,10 @@ ROOMS = {
         "scheduling.py processors.py grammar.py texts",
         "test_scheduling.py test_processors.py test_streaming.py texts",
     ),
-    "theory": ("theory roofline.py", "test_theory.py test_roofline.py acceptance/test_optimum.py"),
+    "theory": (
+        "theory roofline.py",
+        "test_theory.py viz/test_formulas.py acceptance/test_optimum.py",
+    ),
     "engine": ("engine", "engine test_precision.py"),
     "drafters": ("drafters", "drafters test_invariants.py test_matrix.py"),
     "loading": ("loading", "loading"),

@@ -123,12 +123,12 @@ BUDGETS = {
     "benchmarks": 6990,
     "site": 959,
     "site/live": 4197,
-    "site/specdec_site": 4196,
+    "site/specdec_site": 4183,
     "site/static": 825,
     "specdec_book": 409,
     "specdec_book/exercises": 3879,
     "specdec_book/recordings": 1500,
-    "specdec_book/viz": 15248,
+    "specdec_book/viz": 14613,
     "specdec_lite": 3390,
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2607,
@@ -141,7 +141,7 @@ BUDGETS = {
     "specdec_lite/texts": 539,
     "specdec_lite/theory": 635,
     "specdec_lite/training": 2746,
-    "tests": 10652,
+    "tests": 10533,
     "tests/acceptance": 836,
     "tests/benchmarks": 1574,
     "tests/book": 2263,
@@ -158,7 +158,7 @@ BUDGETS = {
     "tests/site": 4289,
     "tests/texts": 84,
     "tests/training": 1557,
-    "tests/viz": 5204,
+    "tests/viz": 5133,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

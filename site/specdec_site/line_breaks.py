@@ -46,34 +46,42 @@ def break_names(soup: BeautifulSoup) -> None:
         )
 
 
-def join_values(soup: BeautifulSoup) -> None:
-    """Keep a value in a table on one line with its name or unit: T = 0, 16 GB, T(4) / T(1)."""
-    for table in soup.select("article table"):
-        for text in [] if table.find_parent(class_=OWN_TABLES) else terms.words(table, VALUE):
-            if not text.find_parent(["code", "pre", "script"]):
-                text.replace_with(joined(text, VALUE))
+DRAWN = ["code", "pre", "script", "style", "svg"]
+TOGETHER = (
+    (VALUE, "table", ["code", "pre", "script"], OWN_TABLES),
+    (
+        QUANTITY,
+        "article",
+        ["td", "th", "mjx-container", *DRAWN],
+        ["sdl", "math", "sdl-interactive"],
+    ),
+    (SHORT_END, "article", ["dt", "mjx-container", *DRAWN], ["sdl", "sdl-nobreak", "math"]),
+    (DOT, "article", DRAWN, []),
+    (OPTION, "code", ["pre"], []),
+)
+"""(what stays on one line, the element around it, elements and classes that are not around it)."""
 
 
-def join_quantities(soup: BeautifulSoup) -> None:
-    """Keep a number in the text, a caption or a question on one line with its unit or interval."""
-    for text in terms.words(soup.article, QUANTITY) if soup.article else ():
-        if not text.find_parent(
-            ["td", "th", "code", "pre", "script", "style", "svg", "mjx-container"]
-        ):
-            if not text.find_parent(class_=["sdl", "math", "sdl-interactive"]):
-                text.replace_with(joined(text, QUANTITY))
+def keep_together(soup: BeautifulSoup) -> None:
+    """Break no line within a value, a quantity, a short name or an option.
+
+    A value in a table stays with its name or unit (T = 0, 16 GB), a number in the text with its unit
+    or interval, a name that ends in one letter or digit is whole (top-k, γ + 1), a dot stays with the
+    part before it, and an option keeps its hyphens.
+    """
+    for pattern, around, tags, classes in TOGETHER:
+        for text in terms.words(soup.article, pattern) if soup.article else ():
+            outside = text.find_parent(tags) or (classes and text.find_parent(class_=classes))
+            if text.find_parent(around) and not outside:
+                is_name = pattern.groups
+                text.replace_with(
+                    *(unbroken(soup, pattern.split(text)) if is_name else [joined(text, pattern)])
+                )
 
 
 def joined(text: str, spaces: re.Pattern) -> NavigableString:
     """Return a text in which no line breaks at any of the spaces."""
     return NavigableString(spaces.sub(lambda match: match.group().replace(" ", "\u00a0"), text))
-
-
-def keep_options(soup: BeautifulSoup) -> None:
-    """Break no line after the hyphens at the beginning of an option: --draft-max."""
-    for text in terms.words(soup.article, OPTION) if soup.article else ():
-        if text.find_parent("code") and not text.find_parent("pre"):
-            text.replace_with(*unbroken(soup, OPTION.split(text)))
 
 
 def unbroken(soup: BeautifulSoup, parts: list[str]) -> list:
@@ -84,23 +92,6 @@ def unbroken(soup: BeautifulSoup, parts: list[str]) -> list:
     pieces = [NavigableString(part) for part in parts]
     pieces[1::2] = spans
     return pieces
-
-
-def join_names(soup: BeautifulSoup) -> None:
-    """Keep a name that ends in one letter or digit on one line: top-k, EAGLE-3, γ + 1."""
-    for text in terms.words(soup.article, SHORT_END) if soup.article else ():
-        if text.find_parent(["code", "dt", "pre", "script", "style", "svg", "mjx-container"]):
-            continue
-        if text.find_parent(class_=["sdl", "sdl-nobreak", "math"]):
-            continue
-        text.replace_with(*unbroken(soup, SHORT_END.split(text)))
-
-
-def join_dots(soup: BeautifulSoup) -> None:
-    """Keep the dot between two parts of a line with the part before it: no line begins with it."""
-    for text in terms.words(soup.article, DOT) if soup.article else ():
-        if not text.find_parent(["code", "pre", "script", "style", "svg"]):
-            text.replace_with(joined(text, DOT))
 
 
 def split_at_relations(tex: str) -> list[str]:

@@ -1,20 +1,17 @@
 """The bench's JavaScript against the library's rules, which run under the enumerating rng."""
 
 import itertools
-import json
 import math
 from functools import cache
 
 import pytest
 import torch
-import traitlets
 from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate
 from mounting import open_phone_folds, says
 
 from specdec_book.viz.bench import RULES, Bench
-from specdec_book.viz.interactive import MIME
 from specdec_lite import theory
 from specdec_lite.acceptance import (
     Proposal,
@@ -201,85 +198,28 @@ def test_with_the_tasks_solution_the_wrong_rule_emits_p(rule):
     assert row == pytest.approx(p, abs=1e-12) and theory.total_variation(p, q) > 0.1
 
 
-def test_state_rules_and_presets_fit_python():
-    rules, presets = evaluate(
-        "bench", [{"name": "rules", "args": []}, {"name": "presets", "args": []}]
-    )
+def test_rules_and_presets_fit_python():
+    calls = [{"name": name, "args": []} for name in ("rules", "presets")]
+    rules, presets = evaluate("bench", calls)
     assert tuple(rules) == RULES
     for preset in presets:
         bench = Bench(p=preset["p"], q=preset["q"])
-        data, _ = bench._repr_mimebundle_()
-        assert data[MIME]["state"] == {
-            "p": preset["p"],
-            "q": preset["q"],
-            "rule": "exact",
-            "task": "from_p",
-            "names": [],
-            "seed": 0,
-            "siblings": False,
-            "rejected": 0,
-        } and json.dumps(data[MIME])
-
-
-@pytest.mark.parametrize(
-    "bad, named",
-    [
-        ({"p": [0.5, 0.5]}, "p"),
-        ({"q": [0.5, 0.4, 0.2]}, "q"),
-        ({"rule": "none"}, "rule"),
-        ({"seed": -1}, "seed"),
-        ({"rejected": 4}, "rejected"),
-        ({"p": [1.2, -0.2, 0]}, "p"),
-        ({"p": [0.25] * 4}, "p has 4 tokens"),
-        ({"q": [0.1] * 10}, "q"),
-    ],
-)
-def test_bad_traits_are_rejected(bad, named):
-    with pytest.raises(traitlets.TraitError, match=named):
-        Bench(**bad)
-
-
-PAGE = """<!doctype html><html data-theme="dark"><style>body {{ margin: 8px }} {css}</style>
-<body><div id="place"></div><script>
-{module}
-const state = {state}, calls = {{}};
-window.model = {{ get: (name) => state[name], save_changes() {{}}, off() {{}},
-  set(name, value) {{ state[name] = value; (calls["change:" + name] ?? []).forEach((call) => call()); }},
-  on(event, call) {{ calls[event] = [...(calls[event] ?? []), call]; }} }};
-window.heard = 0;
-document.body.addEventListener("keydown", () => {{ window.heard += 1; }});
-bench.render({{ model, el: document.getElementById("place") }});
-</script></body></html>"""
+        assert (bench.p, bench.q, bench.task) == (preset["p"], preset["q"], "from_p")
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))
-def test_bench_in_a_browser(chromium, width):
+def test_bench_in_a_browser(mounted, width):
     """Solve the task by keyboard, drag a bar by mouse, and compare the table with the rule."""
-    state = {"p": [0.5, 0.3, 0.2], "q": [0.5, 0.3, 0.2], "rule": "exact", "seed": 0}
-    state["task"] = "from_p"
-    page = chromium.new_page(viewport={"width": width, "height": 900})
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.set_content(
-        PAGE.format(
-            css=Bench._css,
-            module=Bench._esm.replace("export default", "const bench ="),
-            state=json.dumps(state),
-        )
-    )
+    page = mounted(Bench(q=[0.5, 0.3, 0.2]), width)
     page.get_by_label("Rule", exact=True).select_option("from_p")
     page.get_by_label("p(C)").focus()
     page.keyboard.press("Home")
     open_phone_folds(page)
     page.get_by_role("button", name="Draw 10,000").press("Enter")
-    page.wait_for_function(
-        "document.querySelector('.sdl-task-state').textContent.startsWith('Solved')"
-    )
-    page.wait_for_function(
-        "document.querySelector('[aria-live=polite]').textContent.includes('is inside the band')"
-    )
-    assert page.evaluate("window.heard") == 1  # Enter alone
+    says(page, ".sdl-task-state", "Solved")
+    says(page, "[aria-live=polite]", "is inside the band")
+    assert page.evaluate("heard") == ["Enter"]
     bar = page.get_by_label("q(A)").bounding_box()
     page.mouse.move(
         bar["x"] + bar["width"] * float(page.get_by_label("q(A)").input_value()),
@@ -294,8 +234,7 @@ def test_bench_in_a_browser(chromium, width):
     shown = [float(row.locator("td").nth(4).inner_text()) for row in page.locator("tbody tr").all()]
     beta = theory.acceptance_rate(p, q)
     assert shown == pytest.approx([min(a, b) + (1 - beta) * a for a, b in zip(p, q)], abs=6e-4)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width and problems == []
-    page.close()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.browser

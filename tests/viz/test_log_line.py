@@ -1,7 +1,6 @@
 """The reader of log lines: it reads what is typed, and offers what follows to the calculator."""
 
 import pytest
-import traitlets
 from chosen import one_of
 from javascript import evaluate
 from mounting import outside_the_frame, says
@@ -41,8 +40,3 @@ def test_it_stays_in_its_frame(mounted, width):
 def test_its_examples_are_readable():
     for example in evaluate("log_line", [{"name": "presets", "args": []}])[0]:
         assert explain(example["text"], example.get("gamma")).alpha is not None
-
-
-def test_bad_values_are_rejected():
-    with pytest.raises(traitlets.TraitError):
-        LogLine(gamma=65)

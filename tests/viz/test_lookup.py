@@ -10,7 +10,6 @@ from javascript import evaluate
 from letters import Letters
 from mounting import pause, says
 
-from specdec_book.viz.interactive import MIME
 from specdec_book.viz.lookup import Lookup
 from specdec_lite.drafters import PromptLookupDrafter
 from specdec_lite.measure.replay import replay
@@ -74,9 +73,7 @@ def test_counts_and_the_best_setting_equal_pythons():
 
 
 def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
-    state = explorer._repr_mimebundle_()[0][MIME]
-    assert state["module"] == "lookup" and json.loads(json.dumps(state["state"])) == state["state"]
-    text = state["state"]["texts"][0]
+    text = explorer.texts[0]
     assert text["ids"] == [*PROMPT, *ANSWER] and text["start"] == len(PROMPT)
     assert "".join(text["tokens"]) == Letters().decode([*PROMPT, *ANSWER])
     with pytest.raises(ValueError, match="'a'=0"):

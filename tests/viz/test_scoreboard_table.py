@@ -2,7 +2,6 @@
 
 import boards
 import pytest
-import traitlets
 from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate
@@ -45,8 +44,6 @@ def test_without_costs_the_table_has_tau_alone():
 def test_another_object_than_a_board_is_rejected():
     with pytest.raises(TypeError, match="board is a Recording"):
         Scoreboard.of(boards.counts())
-    with pytest.raises(traitlets.TraitError):
-        Scoreboard.of(boards.board(), fidelity="all of them")
 
 
 def test_rows_without_a_value_are_last():

@@ -81,19 +81,6 @@ def test_a_page_gets_hundredths_below_one():
     assert SkipSwitches({"tiny": ONE}).targets["tiny"]["rates"] == SHOWN
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        (dict(layers=4), "192 digits of rates"),
-        (dict(costs={"head": 1.0}), r"\['tiny'\] has no \['attention', 'mlp'\]"),
-    ],
-    ids=["length", "costs"],
-)
-def test_bad_state_is_rejected(given, message):
-    with pytest.raises(traitlets.TraitError, match=message):
-        SkipSwitches({"tiny": ONE | given})
-
-
 def test_the_first_target_is_the_default():
     assert SkipSwitches({"tiny": ONE, "two": TWO}).target == "tiny"
     with pytest.raises(traitlets.TraitError, match=r"target='x'"):

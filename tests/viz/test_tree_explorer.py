@@ -1,19 +1,16 @@
 """The tree-mask explorer: its JavaScript against `TokenTree` and a search over all trees, its use."""
 
-import json
 import math
 import random
 from functools import cache
 
 import pytest
-import traitlets
 from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate
 from mounting import open_phone_folds, says
 
 from specdec_book.viz import TreeExplorer
-from specdec_book.viz.interactive import MIME
 from specdec_book.viz.tree_explorer import SAMPLE
 from specdec_lite.tree import TokenTree
 
@@ -67,32 +64,6 @@ def fits(parents: list[int], accuracies: list[list[float]]) -> bool:
     )
 
 
-def test_tree_formulas_equal_pythons():
-    shapes = trees()
-    calls = [
-        {"name": name, "args": [parents]}
-        for name in ("depth", "mask", "paths", "leaks")
-        for parents in shapes
-    ]
-    given = evaluate("tree_explorer", calls)
-    depths, masks, paths, leaks = (given[i * len(shapes) : (i + 1) * len(shapes)] for i in range(4))
-    for parents, depth, mask, path, leak in zip(shapes, depths, masks, paths, leaks, strict=True):
-        tree = of(parents)
-        assert depth == tree.depth.tolist() and mask == tree.mask.tolist()
-        assert [tuple(p) for p in path] == tree.paths()
-        assert leak == [[i, j] for i in range(len(tree)) for j in range(i) if not tree.mask[i, j]]
-
-
-def test_the_causal_mask_only_adds_leaks():
-    shapes = trees()
-    causal = evaluate(
-        "tree_explorer", [{"name": "mask", "args": [parents, "causal"]} for parents in shapes]
-    )
-    for parents, mask in zip(shapes, causal, strict=True):
-        assert mask == [[j <= i for j in range(len(parents))] for i in range(len(parents))]
-        assert all(mask[i][j] for i, j in of(parents).mask.nonzero().tolist())
-
-
 def test_removing_a_node_removes_its_subtree():
     rng = random.Random(1)
     cases = [(parents, rng.randrange(len(parents))) for parents in trees() if parents]
@@ -139,6 +110,11 @@ def test_expected_tokens_equal_pythons():
     ) == pytest.approx([sum(0.9**i for i in range(5))])
 
 
+def test_sample_words_belong_to_the_samples_heads_alone():
+    own = TreeExplorer(parents=[-1, 0], accuracies=[[0.5], [0.5]], budget=2)
+    assert own.guesses == [] and own.context == ""
+
+
 @cache
 def every_tree(count: int) -> list[tuple[int, ...]]:
     return (
@@ -178,52 +154,6 @@ def test_no_random_tree_of_the_task_beats_the_best():
     assert value([-1, -1, 0, 0, 0, 1, 1, 1], accuracies) < value(best, accuracies), (
         "the tree of the start must leave something to find"
     )
-
-
-def test_widget_carries_its_state():
-    data, _ = TreeExplorer()._repr_mimebundle_()
-    assert data[MIME]["module"] == "tree_explorer"
-    assert json.loads(json.dumps(data[MIME]["state"])) == data[MIME]["state"]
-    assert set(data[MIME]["state"]) == {
-        "parents",
-        "accuracies",
-        "budget",
-        "mask_kind",
-        "guesses",
-        "context",
-    }
-    own = TreeExplorer(parents=[-1, 0], accuracies=[[0.5], [0.5]], budget=2)
-    assert own.guesses == [] and own.context == "", (
-        "sample words belong to the sample's heads alone"
-    )
-    own.parents = [-1]
-    assert own.state()["parents"] == [-1]
-
-
-@pytest.mark.parametrize(
-    "bad, named",
-    [
-        ({"parents": [0]}, r"parents\[0\]=0"),
-        ({"parents": [-1, 1]}, r"parents\[1\]=1"),
-        ({"parents": [-1, -2]}, r"parents\[1\]=-2"),
-        ({"parents": [-1] * 17}, "parents has 17"),
-        ({"parents": [-1, 0, 1, 2, 3]}, "parents puts node 4"),
-        ({"parents": [-1] * 5}, "parents gives node -1"),
-        ({"parents": [-1, 0, 0], "accuracies": [[0.5], [0.5]]}, "parents gives node 0"),
-        ({"accuracies": []}, "accuracies"),
-        ({"accuracies": [[0.5], []]}, r"accuracies\[1\]"),
-        ({"accuracies": [[0.2, 0.3]]}, r"accuracies\[0\]"),
-        ({"accuracies": [[0.6, 0.6]]}, r"accuracies\[0\]"),
-        ({"accuracies": [[1.2]]}, "accuracies"),
-        ({"accuracies": [[0.5]] * 7}, "accuracies"),
-        ({"budget": 0}, "budget"),
-        ({"budget": 17}, "budget"),
-        ({"mask_kind": "none"}, "mask_kind"),
-    ],
-)
-def test_bad_input_is_named(bad, named):
-    with pytest.raises(traitlets.TraitError, match=named):
-        TreeExplorer(**{"parents": []} | bad)
 
 
 @pytest.mark.browser

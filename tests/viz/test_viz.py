@@ -8,54 +8,20 @@ from pathlib import Path
 import gallery
 import plotly.graph_objects as go
 import pytest
-import traitlets
 from javascript import evaluate
 
 from specdec_book.viz import Explorer, Interactive, figure, theme
-from specdec_book.viz.interactive import MIME, STATIC, modules, parts, source
+from specdec_book.viz.interactive import STATIC, modules
 from specdec_book.viz.trace import KINDS
 from specdec_lite import theory
 
 ROOT = Path(__file__).parents[2]
-MODULES = modules()
-
-
-GRID = list(
-    itertools.product(
-        [0, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 1],
-        [1, 2, 3, 5, 8, 24],
-        [0, 0.02, 0.1, 0.3, 0.9, 1, 1.2],
-    )
-)
-FORMULAS = {
-    "expectedTokens": (lambda a, g, c: [a, g], lambda a, g, c: theory.expected_tokens(a, g)),
-    "walltimeImprovement": (lambda a, g, c: [a, g, c], theory.walltime_improvement),
-    "operationsFactor": (lambda a, g, c: [a, g, c], theory.operations_factor),
-    "draftedAcceptance": (lambda a, g, c: [a, g], lambda a, g, c: theory.drafted_acceptance(a, g)),
-    "guaranteedImprovement": (
-        lambda a, g, c: [a, c],
-        lambda a, g, c: theory.guaranteed_improvement(a, c),
-    ),
-    "draftingShare": (
-        lambda a, g, c: [g, c, 1.3, 0.1],
-        lambda a, g, c: theory.drafting_share(g, c, 1.3, 0.1),
-    ),
-    "correctedImprovement": (
-        lambda a, g, c: [1 + a, g, c, 1.3, 0.1],
-        lambda a, g, c: theory.corrected_improvement(1 + a, g, c, 1.3, 0.1),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_explorer_formulas_equal_pythons(name):
-    arguments, reference = FORMULAS[name]
-    given = evaluate("explorer", [{"name": name, "args": arguments(*point)} for point in GRID])
-    assert given == pytest.approx([reference(*point) for point in GRID], rel=1e-12)
 
 
 def test_explorer_optimum_equals_pythons():
-    points = sorted({(a, c) for a, _, c in GRID})
+    points = [
+        (a, c) for a in (0, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 1) for c in (0, 0.02, 0.3, 0.9, 1.2)
+    ]
     given = evaluate("explorer", [{"name": "optimalGamma", "args": [a, c, 24]} for a, c in points])
     for (a, c), (gamma, improvement) in zip(points, given):
         right_gamma, right = theory.optimal_gamma(a, c, max_gamma=24)
@@ -88,91 +54,8 @@ def test_explorer_presets_are_the_published_figures():
     assert [p["alpha"] for p in presets if "l = " in p["label"]] == lenient
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_modules_have_no_imports_and_no_foreign_names(module):
-    text = source(module)
-    text = re.sub(r"^const TABLE = .*", "", text)  # data: a link in it opens when it is clicked
-    assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org)", text, re.M)
-    assert len(re.findall(r"^export\b", text, re.M)) == 1
-    assert re.search(r"^export default \{", text, re.M)
-    assert not re.search(r"[\"' ]sd-", text), "sd- belongs to sphinx-design"
-    assert text.count('make("output"') == text.count(
-        'make("output", { for: id, "aria-live": "off" })'
-    ), "a slider announces its own value"
-    for file in (*parts(module), STATIC / f"{module}.js"):
-        own = file.read_text(encoding="utf-8")
-        assert len("".join(own.split())) <= 20_000, (
-            f"{file.name} is too long to read in one sitting"
-        )
-    assert evaluate(module, []) == [], "the kit and the module declare no name twice"
-
-
-COSTS_ALONE = {"explorer", "payoff", "roofline", "serving"}
-"""Modules that show costs and speeds, and no single token."""
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_modules_colors_are_the_sheets_and_mean_one_thing(module):
-    """Target, draft, accepted, the target's own token and plain decoding have a color each."""
-    own = (STATIC / f"{module}.js").read_text(encoding="utf-8")
-    sheet = (STATIC / "interactive.css").read_text(encoding="utf-8")
-    used = set(re.findall(r"var\(--sdl-([\w-]+)\)", own))
-    assert used <= set(re.findall(r"--sdl-([\w-]+):", sheet))
-    assert not used & {"bonus"}, "the target's own token has one color, that of a recovered one"
-    if module in COSTS_ALONE:
-        assert not used & {"rejected"}, (
-            "what is slower than plain decoding has plain decoding's color"
-        )
-
-
-def test_the_explorer_carries_its_state():
-    explorer = Explorer(alpha=0.7, gamma=3, presets=[{"label": "measured", "alpha": 0.7}])
-    data, _ = explorer._repr_mimebundle_()
-    assert data[MIME]["module"] == "explorer" and data[MIME]["label"]
-    assert set(data[MIME]["state"]) == {
-        "alpha",
-        "gamma",
-        "c",
-        "c_hat",
-        "step_cost",
-        "overhead",
-        "plain_overhead",
-        "presets",
-        "levers",
-    }
-    assert data[MIME]["state"]["alpha"] == 0.7 and json.dumps(data[MIME])
-    assert "application/vnd.jupyter.widget-view+json" in data and "Explorer" in data["text/plain"]
-
-
-@pytest.mark.parametrize("bad", [{"alpha": 1.2}, {"gamma": 0}, {"gamma": 25}, {"c": -0.1}])
-def test_the_explorer_rejects_values_outside_its_sliders(bad):
-    with pytest.raises(traitlets.TraitError, match=next(iter(bad))):
-        Explorer(**bad)
-
-
-def test_the_explorers_bounds_equal_the_modules():
-    text = source("explorer")
-    limits = {
-        "alpha": (0, 1),
-        "gamma": (1, 24),
-        "c": (0, 1.2),
-        "c_hat": (0, 1.2),
-        "step_cost": (0, 0.5),
-        "overhead": (0, 2),
-        "plain_overhead": (0, 2),
-    }
-    constants = dict(re.findall(r"^const (MAX_\w+) = ([\d.]+);", text, re.M))
-    for name, (low, high) in limits.items():
-        least, most = re.search(
-            rf'name: "{name}"[^}}]*?\bmin: ([\d.]+),\s+max: ([\w.]+),', text
-        ).groups()
-        assert (float(least), float(constants.get(most, most))) == (low, high)
-        trait = Explorer.class_traits()[name]
-        assert (trait.min, trait.max) == (low, high)
-
-
 def test_the_source_is_the_kit_and_the_module():
-    assert Explorer.module in MODULES
+    assert Explorer.module in modules()
     kit, own = [(STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", "explorer")]
     assert Explorer._esm == f"{kit}\n{own}"
     assert "color-scheme: dark" in Interactive.__subclasses__()[0]._css
@@ -260,9 +143,9 @@ def test_controls_and_states_have_contrast_in_both_themes():
 
 
 def test_the_gallery_shows_every_interactive():
-    assert {*gallery.GALLERY} >= {*MODULES}
+    assert {*gallery.GALLERY} >= {*modules()}
     page = gallery.page("/")
     for name, make in gallery.GALLERY.items():
         module = make().module
-        assert name in page and module in MODULES
+        assert name in page and module in modules()
         assert name == module or name.startswith(f"{module}_of_")

@@ -9,16 +9,14 @@ const sum = (xs) => xs.reduce((total, x) => total + x, 0);
 const norm = (xs, otherwise) => (sum(xs) > 0 ? xs.map((x) => x / sum(xs)) : otherwise);
 const likeliest = (xs) => xs.indexOf(Math.max(...xs));
 const oneHot = (xs) => xs.map((_, i) => (i === likeliest(xs) ? 1 : 0));
+const zip = (p, q, f) => p.map((v, i) => f(v, q[i]));
 const residual = (p, q) =>
   norm(
-    p.map((v, i) => Math.max(0, v - q[i])),
+    zip(p, q, (v, w) => Math.max(0, v - w)),
     p,
   );
 const topTwo = (q) => {
-  const top = q
-    .map((_, i) => i)
-    .sort((i, j) => q[j] - q[i] || i - j)
-    .slice(0, 2);
+  const top = [...q.keys()].sort((i, j) => q[j] - q[i] || i - j).slice(0, 2);
   return norm(q.map((v, i) => (top.includes(i) ? v : 0)));
 };
 
@@ -39,7 +37,7 @@ const RULES = [
     accept: (p, t, i) => p[i],
     recovered: (p, t) =>
       norm(
-        p.map((v, i) => v * (1 - t[i])),
+        zip(p, t, (v, w) => v * (1 - w)),
         p,
       ),
   }),
@@ -78,17 +76,18 @@ const RULES = [
 ];
 const ruleOf = (id) => RULES.find((r) => r.id === id) ?? RULES[0];
 
+const pair = (label, p, q) => ({ label, p, q });
 const presets = [
-  { label: "the first example", p: [0.5, 0.3, 0.2], q: [0.3, 0.5, 0.2] },
-  { label: "the second example", p: [0.6, 0.3, 0.1], q: [0.4, 0.5, 0.1] },
-  { label: "draft = target", p: [0.5, 0.3, 0.2], q: [0.5, 0.3, 0.2] },
-  { label: "a draft that lacks a token", p: [0.3, 0.25, 0.25, 0.2], q: [0.5, 0.3, 0.2, 0] },
-  { label: "little overlap", p: [0.5, 0.4, 0.1, 0], q: [0, 0.1, 0.4, 0.5] },
-  {
-    label: "eight tokens",
-    p: [0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04],
-    q: [0.1, 0.35, 0.05, 0.2, 0.1, 0.1, 0.02, 0.08],
-  },
+  pair("the first example", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+  pair("the second example", [0.6, 0.3, 0.1], [0.4, 0.5, 0.1]),
+  pair("draft = target", [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]),
+  pair("a draft that lacks a token", [0.3, 0.25, 0.25, 0.2], [0.5, 0.3, 0.2, 0]),
+  pair("little overlap", [0.5, 0.4, 0.1, 0], [0, 0.1, 0.4, 0.5]),
+  pair(
+    "eight tokens",
+    [0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04],
+    [0.1, 0.35, 0.05, 0.2, 0.1, 0.1, 0.02, 0.08],
+  ),
 ];
 
 function mulberry32(seed) {
@@ -288,179 +287,98 @@ function captions(s, r) {
 
 const ROW = 40;
 const NUMBERS = 60; // px for the numbers at the right
-const color = (name) => `var(--sdl-${name})`;
 const PART_COLORS = { accepted: "accepted", recovered: "recovered", sampled: "line", bonus: "bonus" };
 
+// A row per token on the scale from 0 to `top`, where tick(i) marks p and number(i, words) writes at the right.
 function frame(svg, width, s, top) {
-  const box = {
-    left: 10 + 9 * Math.max(...s.p.map((_, i) => s.name(i).length)),
-    right: width - NUMBERS,
-    bottom: s.p.length * ROW + 4,
-  };
-  const x = (v) => box.left + (v / top) * (box.right - box.left);
-  svg.setAttribute("height", box.bottom + 22);
-  for (let k = 0; k <= 4; k++) {
+  const left = 10 + 9 * Math.max(...s.p.map((_, i) => s.name(i).length));
+  const bottom = s.p.length * ROW + 4;
+  const { x } = scales({ left, right: width - NUMBERS, top: 0, bottom }, [0, top], [0, 1]);
+  svg.setAttribute("height", bottom + 22);
+  for (const value of [0, 1, 2, 3, 4].map((k) => (k * top) / 4))
     svg.append(
-      make("line", { class: "sdl-grid", x1: x((k * top) / 4), x2: x((k * top) / 4), y1: 0, y2: box.bottom }),
-      make(
-        "text",
-        { class: "sdl-faint", x: x((k * top) / 4), y: box.bottom + 16, "text-anchor": "middle" },
-        ((k * top) / 4).toFixed(2),
-      ),
+      make("line", { class: "sdl-grid", x1: x(value), x2: x(value), y1: 0, y2: bottom }),
+      svgText(x(value), bottom + 16, value.toFixed(2), { class: "sdl-faint", "text-anchor": "middle" }),
     );
-  }
-  s.p.forEach((_, i) => svg.append(make("text", { x: 2, y: i * ROW + 26, "font-weight": 600 }, s.name(i))));
+  s.p.forEach((_, i) => svg.append(svgText(2, i * ROW + 26, s.name(i), { "font-weight": 600 })));
   return {
-    box,
     x,
     tick: (i) =>
-      svg.append(
-        make("line", {
-          x1: x(s.p[i]),
-          x2: x(s.p[i]),
-          y1: i * ROW + 3,
-          y2: i * ROW + 39,
-          stroke: color("target"),
-          "stroke-width": 3,
-        }),
-      ),
+      svg.append(stroke(x(s.p[i]), i * ROW + 3, x(s.p[i]), i * ROW + 39, "target", { "stroke-width": 3 })),
+    number: (y, words, more) => svg.append(svgText(width - 4, y, words, { "text-anchor": "end", ...more })),
   };
 }
 
 function drawRound(svg, width, s, r, top) {
-  const { box, x, tick } = frame(svg, width, s, top);
-  const bar = (from, length, y, fill, more = {}) =>
-    svg.append(
-      make("rect", {
-        x: x(from),
-        y,
-        width: Math.max(0, x(length) - x(0)),
-        height: 15,
-        fill,
-        stroke: color("surface"),
-        ...more,
-      }),
-    );
+  const { x, tick, number } = frame(svg, width, s, top);
+  const bar = (from, length, y, fill, more) =>
+    svg.append(block(x(from), y, x(length) - x(0), 15, fill, { stroke: ink("surface"), ...more }));
   s.p.forEach((_, i) => {
     const y = i * ROW + 5;
-    bar(0, r.accepted[i], y, color("accepted"));
-    bar(r.accepted[i], r.rejected[i], y, color("rejected"), {
-      stroke: color("rejected"),
-      "fill-opacity": 0.25,
-    });
-    bar(r.verified[i], r.drawn[i] - r.verified[i], y, color("line"));
+    bar(0, r.accepted[i], y, "accepted");
+    bar(r.accepted[i], r.rejected[i], y, "rejected", { stroke: ink("rejected"), "fill-opacity": 0.25 });
+    bar(r.verified[i], r.drawn[i] - r.verified[i], y, "line");
     let from = 0;
     for (const [part, name] of Object.entries(PART_COLORS)) {
-      bar(from, r.parts[part][i], y + 17, color(name), part === "bonus" ? { "fill-opacity": 0.5 } : {});
+      bar(from, r.parts[part][i], y + 17, name, part === "bonus" ? { "fill-opacity": 0.5 } : {});
       from += r.parts[part][i];
     }
     tick(i);
-    svg.append(
-      make("text", { x: box.right + NUMBERS - 4, y: y + 30, "text-anchor": "end" }, r.emitted[i].toFixed(3)),
-    );
+    number(y + 30, r.emitted[i].toFixed(3));
   });
 }
 
 function drawCounts(svg, width, s, run, top) {
-  const { box, x, tick } = frame(svg, width, s, top);
+  const { x, tick, number } = frame(svg, width, s, top);
   const half = formulas.band(s.p.length, run.n);
   s.p.forEach((v, i) => {
     tick(i);
     if (!run.n) return;
     const [low, high] = [Math.max(0, v - half), Math.min(top, v + half)];
-    svg.append(
-      make("rect", {
-        x: x(low),
-        y: i * ROW + 9,
-        width: x(high) - x(low),
-        height: 24,
-        fill: color("target"),
-        opacity: 0.25,
-      }),
-    );
     const share = run.counts[i] / run.n;
     const isOut = Math.abs(share - v) > half;
+    const outline = { stroke: ink("ink"), "stroke-width": 1.5 };
     svg.append(
-      make("circle", {
-        cx: x(Math.min(share, top)),
-        cy: i * ROW + 21,
-        r: 6,
-        fill: color(isOut ? "rejected" : "accepted"),
-        stroke: color("ink"),
-        "stroke-width": 1.5,
-      }),
-      make(
-        "text",
-        {
-          x: box.right + NUMBERS - 4,
-          y: i * ROW + 26,
-          "text-anchor": "end",
-          "font-weight": isOut ? 700 : 400,
-        },
-        share.toFixed(3) + (isOut ? " ✗" : ""),
-      ),
+      block(x(low), i * ROW + 9, x(high) - x(low), 24, "target", { opacity: 0.25 }),
+      disc(x(Math.min(share, top)), i * ROW + 21, 6, isOut ? "rejected" : "accepted", outline),
     );
+    number(i * ROW + 26, share.toFixed(3) + (isOut ? " ✗" : ""), { "font-weight": isOut ? 700 : 400 });
   });
 }
 
 function drawTrace(svg, width, s, r, run) {
   const box = { left: 44, right: width - 14, top: 24, bottom: 190 };
-  const x = (n) => box.left + (Math.log10(n) / 6) * (box.right - box.left);
-  const y = (d) => box.top - (Math.log10(Math.min(1, Math.max(1e-3, d))) / 3) * (box.bottom - box.top);
+  const plane = scales(box, [0, 6], [-3, 0]);
+  const x = (n) => plane.x(Math.log10(n));
+  const y = (d) => plane.y(Math.log10(Math.min(1, Math.max(1e-3, d))));
   svg.setAttribute("height", box.bottom + 40);
   rulings(svg, box, y, [1, 0.1, 0.01, 0.001]);
   const names = ["1", "10", "100", "1k", "10k", "", "1M"];
-  const powers = names.map((_, k) => k).filter((k) => width > 480 || k % 2 === 0);
-  axisBelow(
-    svg,
-    box,
-    (k) => x(10 ** k),
-    powers,
-    "tokens drawn",
-    (k) => names[k],
-  );
-  svg.append(
-    make("path", {
-      d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MAX_DRAWS)} ${y(formulas.noise(s.p, MAX_DRAWS))}`,
-      fill: "none",
-      stroke: color("muted"),
-      "stroke-dasharray": "2 4",
-    }),
-  );
+  const powers = [...names.keys()].filter((k) => width > 480 || k % 2 === 0);
+  axisBelow(svg, box, plane.x, powers, "tokens drawn", (k) => names[k]);
+  const noise = [1, MAX_DRAWS].map((n) => [x(n), y(formulas.noise(s.p, n))]);
+  svg.append(curve(noise, "muted", { "stroke-width": 1, "stroke-dasharray": "2 4" }));
   const off = formulas.totalVariation(s.p, r.emitted);
+  const label = { class: "sdl-halo", "text-anchor": "end" };
   if (off > 1e-3)
     svg.append(
-      make("line", {
-        x1: box.left,
-        x2: box.right,
-        y1: y(off),
-        y2: y(off),
-        stroke: color("rejected"),
+      stroke(box.left, y(off), box.right, y(off), "rejected", {
         "stroke-width": 2,
         "stroke-dasharray": "7 4",
       }),
-      make(
-        "text",
-        { class: "sdl-halo", x: box.right, y: y(off) - 7, "text-anchor": "end" },
-        `emitted distribution: ${off.toFixed(3)}`,
-      ),
+      svgText(box.right, y(off) - 7, `emitted distribution: ${off.toFixed(3)}`, label),
     );
-  svg.append(
-    curve(
-      run.trace.map(([n, d]) => [x(n), y(d)]),
-      color("accent"),
-    ),
-  );
-  const last = run.trace.at(-1);
-  if (last) svg.append(make("circle", { cx: x(last[0]), cy: y(last[1]), r: 5, fill: color("accent") }));
+  const points = run.trace.map(([n, d]) => [x(n), y(d)]);
+  svg.append(curve(points, "accent"));
+  if (points.length) svg.append(disc(...points.at(-1), 5, "accent"));
 }
 
-function numbersTable(s, r, run) {
-  const head = [
-    ...["token", "p", "q", "probability of acceptance", "probability after a rejection"],
-    ...["emitted probability", "frequency in the draws"],
-  ];
-  const rows = s.p.map((v, i) => [
+const HEADS = [
+  ...["token", "p", "q", "probability of acceptance", "probability after a rejection"],
+  ...["emitted probability", "frequency in the draws"],
+];
+const numbersOfTokens = (s, r, run) =>
+  s.p.map((v, i) => [
     s.name(i),
     v.toFixed(3),
     s.q[i].toFixed(3),
@@ -469,17 +387,6 @@ function numbersTable(s, r, run) {
     r.emitted[i].toFixed(3),
     run.n ? (run.counts[i] / run.n).toFixed(4) : "–",
   ]);
-  return [
-    columns(head),
-    make(
-      "tbody",
-      {},
-      ...rows.map(([name, ...cells]) =>
-        make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell))),
-      ),
-    ),
-  ];
-}
 
 function barSlider(name, token, i, id, onInput) {
   const look = {
@@ -489,7 +396,7 @@ function barSlider(name, token, i, id, onInput) {
     "data-row": name,
     "data-unshared": "", // it moves the other sliders of its distribution
     "data-token": i,
-    style: `--sdl-bar: ${color(name === "p" ? "target" : "draft")}`,
+    style: `--sdl-bar: ${ink(name === "p" ? "target" : "draft")}`,
   };
   const { input, output } = slider(id, look, (value) => onInput(name, i, value));
   const show = (v) => {
@@ -505,14 +412,14 @@ function barSlider(name, token, i, id, onInput) {
 
 function render({ model, el }) {
   const id = newId("bench");
-  const rows = () => stateOf(model, { p: presets[0].p, q: presets[0].q });
+  const rows = () => valuesOf(model, ["p", "q"]);
   const state = () => {
     const { p, q } = rows();
-    const settings = stateOf(model, { rejected: 0, rule: "exact", seed: 0 });
+    const settings = valuesOf(model, ["rejected", "rule", "seed"]);
     const { distribution, share } = formulas.residualAfter(p, q, settings.rejected);
     return { ...settings, p: distribution, q, share, name: nameOf };
   };
-  const names = model.get("names") ?? [];
+  const names = model.get("names");
   const nameOf = (i) => names[i] ?? NAMES[i];
   const change = (values) => assign(model, values);
   let [run, sliders, repaint] = [null, [], null];
@@ -544,15 +451,10 @@ function render({ model, el }) {
     emit(count);
     repaint();
   };
-  const choices = [
-    { value: "", label: "your own p and q" },
-    ...presets.map(({ label }, i) => ({ value: i, label })),
-  ];
-  const preset = menu(
-    `${id}-preset`,
-    choices,
-    (value) => value !== "" && change({ p: [...presets[value].p], q: [...presets[value].q] }),
-  );
+  const none = { value: "", label: "your own p and q" };
+  const choices = [none, ...presets.map(({ label }, i) => ({ value: i, label }))];
+  const pick = (value) => value !== "" && change({ p: [...presets[value].p], q: [...presets[value].q] });
+  const preset = menu(`${id}-preset`, choices, pick);
   const rules = RULES.map(({ id: value, label, group }) => ({ value, label, group }));
   const ruleMenu = menu(`${id}-rule`, rules, (value) => change({ rule: value }));
   const resize = (row, count) =>
@@ -560,19 +462,13 @@ function render({ model, el }) {
       Array.from({ length: count }, (_, i) => row[i] ?? 0.1),
       Array(count).fill(1 / count),
     );
-  const size = menu(
-    `${id}-size`,
-    [3, 4, 5, 6, 7, 8].map((n) => ({ value: n, label: `${n} tokens` })),
-    (value) => {
-      const { p, q } = rows();
-      change({ p: resize(p, Number(value)), q: resize(q, Number(value)) });
-    },
-  );
-  const siblings = indexMenu(
-    `${id}-rejected`,
-    ["the first", "the second", "the third", "the fourth"].map((label) => ({ label })),
-    (value) => change({ rejected: value }),
-  );
+  const sizes = [3, 4, 5, 6, 7, 8].map((n) => ({ value: n, label: `${n} tokens` }));
+  const size = menu(`${id}-size`, sizes, (value) => {
+    const { p, q } = rows();
+    change({ p: resize(p, Number(value)), q: resize(q, Number(value)) });
+  });
+  const order = ["the first", "the second", "the third", "the fourth"].map((label) => ({ label }));
+  const siblings = indexMenu(`${id}-rejected`, order, (value) => change({ rejected: value }));
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Restart with a new seed", () => change({ seed: state().seed + 1 }));
   const plot = (title, caption, size) =>
@@ -588,24 +484,20 @@ function render({ model, el }) {
   };
   const bars = make("div", { class: "sdl-bars" });
   const { words, state: taskState } = TASKS[model.get("task")] ?? TASKS.from_p;
-  const table = make("table", { class: "sdl-numbers" });
+  const body = make("tbody");
   const [mark, kept] = [make("strong"), make("span")];
   const result = make("p", { class: "sdl-outcome" }, mark, kept);
   const distance = foldOf(
     "Distance from p, and all numbers",
     make("div", { class: "sdl-charts" }, charts.trace.node),
-    scroll("All numbers as a table", table),
+    numbersTable("All numbers as a table", HEADS, body),
   );
   distance.addEventListener("toggle", () => repaint()); // a closed drawing has no width
   const isPhone = matchMedia("(max-width: 30rem)").matches;
   const drawRow = make("div", { class: "sdl-row" }, ...draws, again);
   const counting = [charts.counts.node, ...(isPhone ? [drawRow] : [])];
-  const counted = phoneFold(
-    "Draw tokens, and count them",
-    { class: "sdl-half" },
-    () => repaint(),
-    ...counting,
-  );
+  const drawing = "Draw tokens, and count them";
+  const counted = phoneFold(drawing, { class: "sdl-half" }, () => repaint(), ...counting);
   const shared = {
     key: "pq",
     get: () => [rows().p, rows().q].map((row) => row.map((v) => +v.toFixed(4)).join("_")).join("~"),
@@ -637,10 +529,8 @@ function render({ model, el }) {
       q.show(s.q[i]);
     });
     const same = (a, b) => a.length === b.length && a.every((v, i) => Math.abs(v - b[i]) < 1e-9);
-    preset.value = String(presets.findIndex((pair) => same(pair.p, own.p) && same(pair.q, own.q))).replace(
-      "-1",
-      "",
-    );
+    const at = presets.findIndex((pair) => same(pair.p, own.p) && same(pair.q, own.q));
+    preset.value = at < 0 ? "" : at;
     ruleMenu.value = s.rule;
     size.value = s.p.length;
     siblings.value = s.rejected;
@@ -659,7 +549,7 @@ function render({ model, el }) {
     mark.textContent = outcome;
     mark.className = isExact ? "sdl-yes" : "sdl-no";
     kept.textContent = ` · ${share}`;
-    table.replaceChildren(...numbersTable(s, r, run));
+    body.replaceChildren(...numbersOfTokens(s, r, run).map(numbersRow));
     return [[], () => [summary(s, r, run), taskState(s, r)]];
   };
   const spec = {

@@ -24,14 +24,10 @@ const formulas = {
 
 const T5 = "T5-XXL, published (Leviathan et al. 2023, table 2)";
 const LENIENT = "Lenience l, T5-XXL EnDe T=1 (from a secondary source)";
-const t5 = (task, draft, temperature, gamma, alpha, c, measured) => ({
-  group: T5,
-  label: `${task}, ${draft}, T=${temperature}`,
-  alpha,
-  gamma,
-  c,
-  measured,
-});
+const t5 = (task, draft, temperature, gamma, alpha, c, measured) => {
+  const label = `${task}, ${draft}, T=${temperature}`;
+  return { group: T5, label, alpha, gamma, c, measured };
+};
 const lenient = (l, alpha) => ({ group: LENIENT, label: `t5-small, l = ${l}`, alpha, gamma: 7, c: 0.02 });
 const presets = [
   t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4),
@@ -53,64 +49,20 @@ const presets = [
 ];
 
 const SLIDERS = [
-  { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, start: 0.8, digits: 2 },
-  { name: "gamma", text: "γ", note: "draft length", min: 1, max: MAX_GAMMA, step: 1, start: 4, digits: 0 },
-  {
-    name: "c",
-    text: "c",
-    note: "draft ÷ target pass",
-    min: 0,
-    max: MAX_C,
-    step: 0.01,
-    start: 0.1,
-    digits: 2,
-  },
+  { name: "alpha", text: "α", note: "acceptance rate", max: 1, step: 0.01 },
+  { name: "gamma", text: "γ", note: "draft length", min: 1, max: MAX_GAMMA },
+  { name: "c", text: "c", note: "draft ÷ target pass", max: MAX_C, step: 0.01 },
 ];
 const CORRECTIONS = [
-  {
-    name: "step_cost",
-    text: "t",
-    note: "v = 1 + γt: extra time per verified token",
-    min: 0,
-    max: 0.5,
-    step: 0.005,
-    start: 0,
-    digits: 3,
-  },
-  {
-    name: "overhead",
-    text: "o",
-    note: "everything else in a round",
-    min: 0,
-    max: 2,
-    step: 0.01,
-    start: 0,
-    digits: 2,
-  },
-  {
-    name: "plain_overhead",
-    text: "o₀",
-    note: "everything else in a plain step",
-    min: 0,
-    max: 2,
-    step: 0.01,
-    start: 0,
-    digits: 2,
-  },
-  {
-    name: "c_hat",
-    text: "ĉ",
-    note: "operations of draft ÷ target",
-    min: 0,
-    max: MAX_C,
-    step: 0.01,
-    start: 0.1,
-    digits: 2,
-  },
+  { name: "step_cost", text: "t", note: "v = 1 + γt: extra time per verified token", max: 0.5, step: 0.005 },
+  { name: "overhead", text: "o", note: "everything else in a round", max: 2, step: 0.01 },
+  { name: "plain_overhead", text: "o₀", note: "everything else in a plain step", max: 2, step: 0.01 },
+  { name: "c_hat", text: "ĉ", note: "operations of draft ÷ target", max: MAX_C, step: 0.01 },
 ];
+const NUMBERS = [...SLIDERS, ...CORRECTIONS].map(({ name }) => name);
 const TASK = { c: 0.2, speedup: 2 };
 const RISE = 1.25; // what the task of a measured pair asks for
-const [FORMULA, CORRECTED] = ["var(--sdl-one)", "var(--sdl-other)"]; // of the curves without and with all costs
+const [FORMULA, CORRECTED] = ["one", "other"]; // of the curves without and with all costs
 const WIDE = 6; // target passes that the bars are wide, whatever the sliders say
 // Of the two plots over γ: top and bottom of tokens and costs, then the height of their ratio, which is lower beside the
 // facts of a measured pair.
@@ -146,8 +98,8 @@ function leverState(s, own) {
   const [now, aim] = [times(predicted(s)), times(goal)];
   if (others.length || moved.length > 1) return "Move one slider only: choose the pair again.";
   if (!moved.length) return `The prediction is ${now}; reach ${aim}.`;
-  const [{ text: symbol, name, digits }] = moved;
-  const at = `${symbol} = ${s[name].toFixed(digits)}`;
+  const [{ text: symbol, name, step }] = moved;
+  const at = `${symbol} = ${s[name].toFixed(digitsOf(step))}`;
   return predicted(s) >= goal
     ? `Solved with ${at}: ${now}. Can another slider do it too?`
     : `Not yet: ${at} gives ${now} of ${aim}.`;
@@ -156,15 +108,10 @@ function leverState(s, own) {
 function consequences(s) {
   const tokens = expectedTokens(s.alpha, s.gamma);
   const verify = (gamma) => 1 + s.step_cost * gamma;
-  const corrected = (gamma) =>
-    formulas.correctedImprovement(
-      expectedTokens(s.alpha, gamma),
-      gamma,
-      s.c,
-      verify(gamma),
-      s.overhead,
-      s.plain_overhead,
-    );
+  const corrected = (gamma) => {
+    const emitted = expectedTokens(s.alpha, gamma);
+    return formulas.correctedImprovement(emitted, gamma, s.c, verify(gamma), s.overhead, s.plain_overhead);
+  };
   const [bestGamma, best] = formulas.optimalGamma(s.alpha, s.c, MAX_GAMMA);
   return {
     tokens,
@@ -212,150 +159,90 @@ function taskState(s, r) {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle, yText) {
+const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
+const OVER_GAMMA = [0.5, MAX_GAMMA + 0.5];
+
+function axes(svg, box, { x, y }, xTicks, yTicks, xTitle, yTitle, yText) {
   rulings(svg, box, y, yTicks, yText);
   axisBelow(svg, box, x, xTicks, xTitle);
-  svg.append(
-    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
-    svgText(box.left - 34, box.top - 10, yTitle),
-  );
+  svg.append(foot(box), svgText(box.left - 34, box.top - 10, yTitle));
 }
 
-// A scale from 0 to `top` over the height of a box.
-const scaleOf =
-  ({ top: high, bottom }, top) =>
-  (value) =>
-    bottom - (Math.min(value, top) / top) * (bottom - high);
-
 // Tokens and costs of a round at every γ, on the fixed scale of the bars: an area per cost, a line for the tokens.
-function drawBalance(svg, box, x, s) {
-  const y = scaleOf(box, WIDE);
-  const over = (value) => gammas.map((gamma) => [x(gamma), y(value(gamma))]);
+function drawBalance(svg, box, s) {
+  const { x, y } = scales(box, OVER_GAMMA, [0, WIDE]);
+  const over = (value) => gammas.map((gamma) => [x(gamma), y(Math.min(WIDE, value(gamma)))]);
   const target = (gamma) => 1 + s.step_cost * gamma + s.overhead;
-  const area = (value, below, color) =>
-    svg.append(
-      make("path", {
-        d: `${pathOf([...over(value), ...over(below).reverse()])}Z`,
-        fill: `var(--sdl-${color})`,
-        "fill-opacity": 0.45,
-      }),
-    );
-  rulings(svg, box, y, [0, 2, 4], (value) => value || "");
-  area((gamma) => target(gamma) + gamma * s.c, target, "draft");
-  area(target, () => 0, "target");
   const tokens = (gamma) => (1 + s.plain_overhead) * expectedTokens(s.alpha, gamma);
-  svg.append(curve(over(tokens), "var(--sdl-accepted)", { "stroke-width": 4 }));
+  const area = (value, below, color) =>
+    region([...over(value), ...over(below).reverse()], color, { "fill-opacity": 0.45 });
   const words =
     box.right > 500
       ? "tokens (line); cost in target passes: drafts over verification"
       : "tokens (line) and cost";
-  svg.append(svgText(box.left - 34, box.top - 5, words));
+  rulings(svg, box, y, [0, 2, 4], (value) => value || "");
+  svg.append(
+    area((gamma) => target(gamma) + gamma * s.c, target, "draft"),
+    area(target, () => 0, "target"),
+    curve(over(tokens), "accepted", { "stroke-width": 4 }),
+    svgText(box.left - 34, box.top - 5, words),
+  );
 }
-
-const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
 
 // On one axis, γ: above what a round gains and costs, below the ratio of both with its peak.
 function drawCurve(svg, width, s, r) {
   const sides = { left: 40, right: width - 12 };
-  const upper = { ...sides, ...UPPER };
   const box = { ...sides, top: RATIO.top, bottom: svg.getAttribute("height") - RATIO.below };
-  const most = Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0);
-  const top = Math.max(1.25, 1.12 * most);
-  const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
-  const y = scaleOf(box, top);
+  const top = Math.max(1.25, 1.12 * Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0));
+  const plane = scales(box, OVER_GAMMA, [0, top]);
+  const { x, y, at } = plane;
   const step = [0.5, 1, 2, 5].find((each) => top / each <= 6) ?? 10;
   const ticks = Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
-  drawBalance(svg, upper, x, s);
-  axes(
-    svg,
-    box,
-    x,
-    y,
-    [1, 4, 8, 12, 16, 20, 24],
-    ticks,
-    "draft length γ (drag to set it)",
-    "speedup",
-    (v) => `${v}×`,
-  );
-  const one = { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--sdl-plain)" };
+  const title = "draft length γ (drag to set it)";
+  drawBalance(svg, { ...sides, ...UPPER }, s);
+  axes(svg, box, plane, [1, 4, 8, 12, 16, 20, 24], ticks, title, "speedup", (v) => `${v}×`);
   const isLeft = s.gamma > MAX_GAMMA / 2;
-  const aside = { x: isLeft ? box.left + 4 : box.right - 4, "text-anchor": isLeft ? "start" : "end" };
-  const you = { x1: x(s.gamma), x2: x(s.gamma), y1: upper.top, y2: box.bottom, stroke: "var(--sdl-you)" };
-  svg.append(
-    make("rect", {
-      x: box.left,
-      width: box.right - box.left,
-      y: y(1),
-      height: y(0) - y(1),
-      fill: "var(--sdl-plain)",
-      opacity: 0.15,
-    }),
-    make("line", { ...one, "stroke-width": 2, "stroke-dasharray": "2 3" }),
-    make("text", { class: "sdl-faint", y: y(0) - 8, ...aside }, "slower than plain decoding"),
-    make("line", { ...you, "stroke-dasharray": "3 3" }),
-  );
+  const aside = { class: "sdl-faint", "text-anchor": isLeft ? "start" : "end" };
   const line = (values, color, more) =>
-    svg.append(
-      curve(
-        values.map((v, i) => [x(i + 1), y(v)]),
-        color,
-        more,
-      ),
+    curve(
+      values.map((v, i) => [x(i + 1), y(v)]),
+      color,
+      more,
     );
-  line(r.plain, FORMULA, { "stroke-width": 4 });
-  if (r.isCorrected) line(r.corrected, CORRECTED, { "stroke-dasharray": "6 4" });
-  if (r.isCorrected) spot(svg, x(s.gamma), y(r.corrected[s.gamma - 1]));
-  if (s.measured) square(svg, x(s.measured.gamma), y(s.measured.measured));
-  marks(svg, x, y, s, r);
-  return (px) => ({
-    gamma: Math.min(
-      MAX_GAMMA,
-      Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5)),
-    ),
-  });
+  svg.append(
+    block(box.left, y(1), box.right - box.left, y(0) - y(1), "plain", { opacity: 0.15 }),
+    stroke(box.left, y(1), box.right, y(1), "plain", { "stroke-width": 2, "stroke-dasharray": "2 3" }),
+    svgText(isLeft ? box.left + 4 : box.right - 4, y(0) - 8, "slower than plain decoding", aside),
+    stroke(x(s.gamma), UPPER.top, x(s.gamma), box.bottom, "you", { "stroke-dasharray": "3 3" }),
+    line(r.plain, FORMULA, { "stroke-width": 4 }),
+  );
+  if (r.isCorrected)
+    svg.append(
+      line(r.corrected, CORRECTED, { "stroke-dasharray": "6 4" }),
+      spot(x(s.gamma), y(r.corrected[s.gamma - 1])),
+    );
+  if (s.measured) svg.append(square(x(s.measured.gamma), y(s.measured.measured), 6, "sdl-measured"));
+  if (r.bestGamma > 0) svg.append(diamond(x(r.bestGamma), y(r.best)));
+  svg.append(yourPoint(x(s.gamma), y(r.plain[s.gamma - 1])));
+  return (px) => ({ gamma: Math.min(MAX_GAMMA, Math.round(at(px, 0)[0])) });
 }
 
-const square = (svg, px, py, size = 6) =>
-  svg.append(
-    make("rect", {
-      class: svg.getAttribute("aria-hidden") ? "" : "sdl-measured", // only in the plot, not in its key
-      x: px - size,
-      y: py - size,
-      width: 2 * size,
-      height: 2 * size,
-      fill: "var(--sdl-surface)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 2.5,
-    }),
-  );
-const diamond = (svg, px, py, size = 10) =>
-  svg.append(
-    make("path", {
-      d: `M${px} ${py - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`,
-      fill: "none",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 2.5,
-    }),
-  );
-const dot = (svg, px, py, size) => svg.append(yourPoint(px, py, size));
-const spot = (svg, px, py, size = 5) =>
-  svg.append(make("circle", { cx: px, cy: py, r: size, fill: CORRECTED }));
-
-function marks(svg, x, y, s, r) {
-  if (r.bestGamma > 0) diamond(svg, x(r.bestGamma), y(r.best));
-  dot(svg, x(s.gamma), y(r.plain[s.gamma - 1]));
-}
+const HOLLOW = { stroke: ink("ink"), "stroke-width": 2.5 };
+const square = (px, py, size, name = "") =>
+  block(px - size, py - size, 2 * size, 2 * size, "surface", { class: name, ...HOLLOW });
+const diamond = (px, py, size = 10) => {
+  const d = `M${px} ${py - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`;
+  return make("path", { d, fill: "none", ...HOLLOW });
+};
+const spot = (px, py, size = 5) => disc(px, py, size, CORRECTED);
 
 // The key of the plot: a small mark and its text for each mark. It is outside the plot, so no text covers a mark.
 function keys(s, r) {
-  const key = (draw, size, words) => {
-    const svg = make("svg", { width: 16, height: 16, "aria-hidden": "true" });
-    draw(svg, 8, 8, size);
-    return make("li", {}, svg, words);
-  };
+  const key = (mark, size, words) =>
+    make("li", {}, make("svg", { width: 16, height: 16, "aria-hidden": "true" }, mark(8, 8, size)), words);
   const now = times(r.plain[s.gamma - 1]);
   return [
-    key(dot, 5, `you, γ = ${s.gamma}: ${now}`),
+    key(yourPoint, 5, `you, γ = ${s.gamma}: ${now}`),
     ...(r.bestGamma > 0 ? [key(diamond, 6, `best, γ = ${r.bestGamma}: ${times(r.best)}`)] : []),
     ...(r.isCorrected ? [key(spot, 5, `you, with t, o and o₀: ${times(r.corrected[s.gamma - 1])}`)] : []),
     ...(s.measured
@@ -382,40 +269,38 @@ const CONTOURS = [1.5, 2, 3, 5].map((level) => ({ level, points: contour(level) 
 
 function drawPlane(svg, width, s) {
   const box = { left: 40, right: width - 12, top: 30, bottom: PLANE - 40 };
-  const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
-  const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
-  axes(svg, box, x, y, [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.25, 0.5, 0.75, 1], "c, cost of a draft pass", "α");
+  const plane = scales(box, [0, MAX_C], [0, 1]);
+  const { x, y, at } = plane;
+  const never = [
+    [x(0), y(0)],
+    [x(1), y(1)],
+    [x(MAX_C), y(1)],
+    [x(MAX_C), y(0)],
+  ];
+  const [costs, rates] = [
+    [0, 0.2, 0.4, 0.6, 0.8, 1],
+    [0, 0.25, 0.5, 0.75, 1],
+  ];
+  axes(svg, box, plane, costs, rates, "c, cost of a draft pass", "α");
+  const middle = { "text-anchor": "middle" };
   svg.append(
-    make("path", {
-      d:
-        pathOf([
-          [x(0), y(0)],
-          [x(1), y(1)],
-          [x(MAX_C), y(1)],
-          [x(MAX_C), y(0)],
-        ]) + "Z",
-      fill: "var(--sdl-plain)",
-      "fill-opacity": 0.18,
-    }),
+    region(never, "plain", { "fill-opacity": 0.18 }),
     breakEven(x, y),
-    make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
-    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.1), "text-anchor": "middle" }, "α ≤ c: never pays"),
+    svgText(x(0.35) + 8, y(0.35) + 6, "α = c", { class: "sdl-halo" }),
+    svgText(x(0.8), y(0.1), "α ≤ c: never pays", { class: "sdl-halo", ...middle }),
   );
-  for (const { level, points } of CONTOURS)
+  for (const { level, points } of CONTOURS) {
+    const line = points.map(([c, alpha]) => [x(c), y(alpha)]);
     svg.append(
-      curve(
-        points.map(([c, alpha]) => [x(c), y(alpha)]),
-        FORMULA,
-        { "stroke-width": 1.5 },
-      ),
-      svgText(x(points.at(-1)[0]), y(1) - 6, `${level}×`, { class: "sdl-faint", "text-anchor": "middle" }),
+      curve(line, FORMULA, { "stroke-width": 1.5 }),
+      svgText(line.at(-1)[0], y(1) - 6, `${level}×`, { class: "sdl-faint", ...middle }),
     );
-  dot(svg, x(s.c), y(s.alpha));
-  const clamp = (v, max) => Math.round(Math.min(max, Math.max(0, v)) * 100) / 100;
-  return (px, py) => ({
-    c: clamp(((px - box.left) / (box.right - box.left)) * MAX_C, MAX_C),
-    alpha: clamp((box.bottom - py) / (box.bottom - box.top), 1),
-  });
+  }
+  svg.append(yourPoint(x(s.c), y(s.alpha)));
+  return (px, py) => {
+    const [c, alpha] = at(px, py).map((value) => Math.round(100 * value) / 100);
+    return { c, alpha };
+  };
 }
 
 // The bars of a round and of the plain decoding of its tokens. A brick per draft, and per token, which is as long and as
@@ -427,50 +312,30 @@ function drawRound(svg, width, s, r) {
   const [high, low] = [16, 54]; // of the two bars
   const brick = (start, length, color, row, more = {}) => {
     const from = 2 + start * unit;
-    const most = Math.max(0, Math.min(length * unit, end - from));
-    svg.append(make("rect", { x: from, y: row, width: most, height: 20, fill: color, ...more }));
-  };
-  const gaps = (edges, row) => {
-    for (const edge of edges)
-      svg.append(
-        make("line", {
-          x1: 2 + edge * unit,
-          x2: 2 + edge * unit,
-          y1: row,
-          y2: row + 20,
-          stroke: "var(--sdl-surface)",
-          "stroke-width": 1.5,
-        }),
-      );
+    svg.append(block(from, row, Math.min(length * unit, end - from), 20, color, more));
   };
   const passes = (cost) => `${cost.toFixed(2)} target passes`;
-  const title = (words, row) => svg.append(make("text", { x: 2, y: row - 5 }, words));
-  title(`cost of a round: ${passes(r.cost)}`, high);
-  brick(0, Math.max(drafting, 2 / unit), "var(--sdl-draft)", high);
-  brick(drafting, r.verify, "var(--sdl-target)", high);
-  brick(drafting + r.verify, s.overhead, "var(--sdl-one)", high);
+  svg.append(svgText(2, high - 5, `cost of a round: ${passes(r.cost)}`));
+  brick(0, Math.max(drafting, 2 / unit), "draft", high);
+  brick(drafting, r.verify, "target", high);
+  brick(drafting + r.verify, s.overhead, "one", high);
   // closer lines would cover the bars
-  if (s.c * unit >= 4)
-    gaps(
-      Array.from({ length: s.gamma }, (_, i) => (i + 1) * s.c).filter((x) => x < WIDE),
-      high,
-    );
-  title(`its tokens, decoded plainly: ${passes(r.plainCost)}`, low);
+  for (let i = 1; i <= s.gamma && s.c * unit >= 4 && i * s.c < WIDE; i++) {
+    const edge = 2 + i * s.c * unit;
+    svg.append(stroke(edge, high, edge, high + 20, "surface", { "stroke-width": 1.5 }));
+  }
+  svg.append(svgText(2, low - 5, `its tokens, decoded plainly: ${passes(r.plainCost)}`));
   let start = 0;
   for (let i = 0, probability = 1; i <= s.gamma && start < WIDE; i++, probability *= s.alpha) {
     const length = (1 + s.plain_overhead) * probability;
-    const more = { "fill-opacity": 0.15 + 0.85 * probability, stroke: "var(--sdl-accepted)" };
-    brick(start, length, "var(--sdl-accepted)", low, more);
+    const more = { "fill-opacity": 0.15 + 0.85 * probability, stroke: ink("accepted") };
+    brick(start, length, "accepted", low, more);
     start += length;
   }
-  for (const [cost, row] of [
-    [r.cost, high],
-    [r.plainCost, low],
-  ])
-    if (cost > WIDE) svg.append(svgText(end + 6, row + 15, "→"));
+  if (r.cost > WIDE) svg.append(svgText(end + 6, high + 15, "→"));
+  if (r.plainCost > WIDE) svg.append(svgText(end + 6, low + 15, "→"));
   const stop = Math.min(end, 2 + r.cost * unit);
-  const line = { x1: stop, x2: stop, y1: high, y2: low + 24, stroke: "var(--sdl-ink)" };
-  svg.append(make("line", { ...line, "stroke-dasharray": "4 3" }));
+  svg.append(stroke(stop, high, stop, low + 24, "ink", { "stroke-dasharray": "4 3" }));
 }
 
 // Putting it together -----------------------------------------------------------------------------
@@ -492,11 +357,9 @@ function readouts(s, r, preset) {
 
 function render({ model, el }) {
   const id = newId("explorer");
-  const specs = [...SLIDERS, ...CORRECTIONS];
-  const isLevers = Boolean(model.get("levers")); // for measured pairs: the point stays while sliders move
+  const isLevers = model.get("levers"); // for measured pairs: the point stays while sliders move
   let given, choices, own;
-  const values = () =>
-    Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start]));
+  const values = () => valuesOf(model, NUMBERS);
   const matches = (choice) =>
     Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
   let preset = null;
@@ -506,15 +369,12 @@ function render({ model, el }) {
     preset = from;
     assign(model, changes);
   };
-  const [nodes, showSliders] = numberFields(id, specs, change);
+  const [nodes, showSliders] = numberFields(id, [...SLIDERS, ...CORRECTIONS], change);
   const pick = (value) => {
     const picked = choices[value] ?? null;
     const start = { step_cost: 0, overhead: 0, plain_overhead: 0 };
-    const numbers = specs.filter(({ name }) => picked && name in picked);
-    change(
-      picked ? { ...start, ...Object.fromEntries(numbers.map(({ name }) => [name, picked[name]])) } : {},
-      picked,
-    );
+    const numbers = NUMBERS.filter((name) => picked && name in picked).map((name) => [name, picked[name]]);
+    change(picked ? { ...start, ...Object.fromEntries(numbers) } : {}, picked);
     own = state();
     repaint(); // the model reports no change between two presets with the same values
   };
@@ -598,7 +458,7 @@ function render({ model, el }) {
     label: "Explorer of the speedup by α, γ and c",
     task: ask[0],
     longestState: ask[1],
-    listens: ["presets", ...specs.map(({ name }) => name)],
+    listens: ["presets", ...NUMBERS],
   };
   const [main, corrections] = [nodes.slice(0, SLIDERS.length), nodes.slice(SLIDERS.length)];
   const layout = ({ task, spoken, ...own }) => {

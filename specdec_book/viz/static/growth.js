@@ -164,7 +164,7 @@ function render({ model, el }) {
   const size = Math.max(
     ...start.contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)),
   );
-  const budgets = { name: "budget", text: "budget, in nodes", min: 1, max: size, digits: 0 };
+  const budgets = { name: "budget", text: "budget, in nodes", min: 1, max: size };
   const change = (values) => assign(model, values);
   const [budget, showBudget] = numberField(`${id}-budget`, budgets, change);
   const ending = (text) => text.slice(-46).replace(/^\S*\s+/, ""); // begins with a whole word

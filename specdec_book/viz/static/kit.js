@@ -98,6 +98,15 @@ function follow(svg, onMove) {
 const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
 const columns = (heads) =>
   make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
+const numbersRow = ([name, ...cells]) =>
+  make(
+    "tr",
+    {},
+    make("th", { scope: "row" }, name),
+    ...cells.map((cell) => make("td", {}, ...[cell].flat())),
+  );
+const numbersTable = (caption, heads, body) =>
+  scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
 const scroll = (label, ...nodes) =>
   make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
 const figure = (title, size, ...nodes) =>
@@ -197,9 +206,32 @@ function endOfText() {
 const pathOf = (points) =>
   points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
+// Shapes of a drawing. A color is a name of the sheet's, or "none".
+const ink = (name) => (name === "none" ? name : `var(--sdl-${name})`);
 const svgText = (x, y, words, more = {}) => make("text", { x, y, ...more }, words);
-const curve = (points, stroke, more = {}) =>
-  make("path", { d: pathOf(points), fill: "none", stroke, "stroke-width": 2.5, ...more });
+const stroke = (x1, y1, x2, y2, color, more = {}) =>
+  make("line", { x1, y1, x2, y2, stroke: ink(color), ...more });
+const block = (x, y, width, height, fill, more = {}) =>
+  make("rect", { x, y, width: Math.max(0, width), height, fill: ink(fill), ...more });
+const disc = (cx, cy, r, fill, more = {}) => make("circle", { cx, cy, r, fill: ink(fill), ...more });
+const curve = (points, color, more = {}) =>
+  make("path", { d: pathOf(points), fill: "none", stroke: ink(color), "stroke-width": 2.5, ...more });
+const region = (points, fill, more = {}) =>
+  make("path", { d: `${pathOf(points)}Z`, fill: ink(fill), ...more });
+
+// The scales of a plot in a box { left, right, top, bottom }: x(value) and y(value) are in pixels, and at(px, py) returns
+// the values at a point, kept within both ranges.
+function scales({ left, right, top, bottom }, [x0, x1], [y0, y1]) {
+  const between = (share, from, to) => from + Math.min(1, Math.max(0, share)) * (to - from);
+  return {
+    x: (value) => left + ((value - x0) / (x1 - x0)) * (right - left),
+    y: (value) => bottom - ((value - y0) / (y1 - y0)) * (bottom - top),
+    at: (px, py) => [
+      between((px - left) / (right - left), x0, x1),
+      between((bottom - py) / (bottom - top), y0, y1),
+    ],
+  };
+}
 
 // Lines across a drawing at `values`, with their texts on the left. box: { left, right, top, bottom }.
 function rulings(svg, { left, right }, y, values, text = String) {
@@ -219,23 +251,20 @@ function axisBelow(svg, { left, right, bottom }, x, values, name, text = String)
   );
 }
 
+// The line at the foot of a plot.
+const foot = ({ left, right, bottom }) =>
+  make("line", { class: "sdl-axis", x1: left, x2: right, y1: bottom, y2: bottom });
+
 // The reader's own setting in a drawing.
-const yourPoint = (cx, cy, r = 6.5) =>
-  make("circle", { cx, cy, r, fill: "var(--sdl-you)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 });
+const yourPoint = (cx, cy, r = 6.5) => disc(cx, cy, r, "you", { stroke: ink("ink"), "stroke-width": 1.5 });
 
 // The dashed line α = c of a plane with scales x(c) and y(α); below it no draft length gives a speedup.
-function breakEven(x, y) {
-  const ends = [
-    [x(0), y(0)],
-    [x(1), y(1)],
-  ];
-  return make("path", {
-    d: pathOf(ends),
-    stroke: "var(--sdl-plain)",
-    "stroke-width": 2,
-    "stroke-dasharray": "6 4",
-  });
-}
+const breakEven = (x, y) =>
+  curve(
+    [0, 1].map((end) => [x(end), y(end)]),
+    "plain",
+    { "stroke-width": 2, "stroke-dasharray": "6 4" },
+  );
 
 // The task and the spoken sentence. announce(() => [sentence, state of the task]) sets both after a pause of `delay`
 // ms. longestState, longestSentence: the page reserves the height of these texts.
@@ -409,6 +438,8 @@ function assign(model, values) {
 // The model's values by name; a name that it lacks has its default.
 const stateOf = (model, defaults) =>
   Object.fromEntries(Object.entries(defaults).map(([name, value]) => [name, model.get(name) ?? value]));
+// The same of names that the model always has.
+const valuesOf = (model, names) => Object.fromEntries(names.map((name) => [name, model.get(name)]));
 
 // Shown in place of an interactive that was given no recording.
 function showNothing(el) {
@@ -416,11 +447,14 @@ function showNothing(el) {
   return () => {};
 }
 
-// A labelled slider of one number: spec { name, text, note, min, max, step }, and either `digits` or show(value), its
-// words. The slider's positions are the numbers themselves, the list `values`, or what read(position) and place(value)
-// say. Returns [its nodes, show(value), its input].
-function numberField(id, { name, text, note, digits, values, ...spec }, change) {
-  const { min, max, step = 1, show: words = (value) => value.toFixed(digits) } = spec;
+// Digits after the point that a step needs.
+const digitsOf = (step) => String(step).split(".")[1]?.length ?? 0;
+
+// A labelled slider of one number: spec { name, text, note, min, max, step }, and show(value), its words; without them
+// they are the number, as exact as a step. The slider's positions are the numbers themselves, the list `values`, or what
+// read(position) and place(value) say. Returns [its nodes, show(value), its input].
+function numberField(id, { name, text, note, values, ...spec }, change) {
+  const { min = 0, max, step = 1, show: words = (value) => value.toFixed(digitsOf(step)) } = spec;
   const { read = (position) => position, place = (value) => value } = values
     ? {
         read: (position) => values[position],

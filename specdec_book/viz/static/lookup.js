@@ -178,8 +178,8 @@ function fly(spans, { at, source, drafted, accepted }) {
 }
 
 const SLIDERS = [
-  { name: "n", text: "largest n", min: 1, max: MAX_N, digits: 0 },
-  { name: "gamma", text: "γ", min: 1, max: MAX_GAMMA, digits: 0 },
+  { name: "n", text: "largest n", min: 1, max: MAX_N },
+  { name: "gamma", text: "γ", min: 1, max: MAX_GAMMA },
 ];
 
 function render({ model, el }) {

@@ -90,42 +90,23 @@ function drawLine(svg, words, now, u) {
     end += p;
     if (long < 0.2) return [];
     const isRest = i === words.length;
-    const box = make("rect", {
-      x: from,
-      y: top,
-      width: long,
-      height: high,
-      fill: isRest
-        ? "var(--sdl-raised)"
-        : `color-mix(in srgb, var(--sdl-target) ${i % 2 ? 14 : 34}%, transparent)`,
-      stroke: "var(--sdl-line)",
-      "stroke-width": 0.5,
-    });
+    const fill = `color-mix(in srgb, var(--sdl-target) ${i % 2 ? 14 : 34}%, transparent)`;
+    const thin = { stroke: ink("line"), "stroke-width": 0.5 };
+    const box = block(from, top, long, high, "raised", isRest ? thin : { ...thin, fill });
     const label = isRest ? "others" : visible(words[i][0]);
     const room = 9 * label.length + 6;
     if (long < room) return [box];
     const middle = formulas.labelMiddle(from, long, room, at);
-    return [box, make("text", { x: middle, y: top + 20, "text-anchor": "middle" }, label)];
+    return [box, svgText(middle, top + 20, label, { "text-anchor": "middle" })];
   });
   const side = u > 0.5 ? "end" : "start";
   svg.replaceChildren(
     ...parts,
-    make("rect", {
-      x: 1,
-      y: top,
-      width: width - 2,
-      height: high,
-      fill: "none",
-      stroke: "var(--sdl-control-line)",
-    }),
-    make("path", { d: `M${at} 12V${top + high + 4}`, stroke: "var(--sdl-ink)", "stroke-width": 2.5 }),
-    make(
-      "text",
-      { x: at + (u > 0.5 ? -6 : 6), y: 20, "text-anchor": side, "font-weight": 600 },
-      `u = ${u.toFixed(2)}`,
-    ),
-    make("text", { class: "sdl-faint", x: 0, y: top + high + 16 }, "0"),
-    make("text", { class: "sdl-faint", x: width, y: top + high + 16, "text-anchor": "end" }, "1"),
+    block(1, top, width - 2, high, "none", { stroke: ink("control-line") }),
+    make("path", { d: `M${at} 12V${top + high + 4}`, stroke: ink("ink"), "stroke-width": 2.5 }),
+    svgText(at + (u > 0.5 ? -6 : 6), 20, `u = ${u.toFixed(2)}`, { "text-anchor": side, "font-weight": 600 }),
+    svgText(0, top + high + 16, "0", { class: "sdl-faint" }),
+    svgText(width, top + high + 16, "1", { class: "sdl-faint", "text-anchor": "end" }),
   );
   return (px) => Math.round(100 * Math.min(0.999, Math.max(0, (px - 1) / (width - 2)))) / 100;
 }
@@ -139,30 +120,16 @@ function drawBars(svg, words, raw, now, at) {
   ];
   const [was, is] = [raw, now].map(({ probs, rest }) => probs.slice(BARS).reduce((sum, p) => sum + p, rest));
   rows.push([REST, was, is, at >= BARS]);
+  const dashed = { stroke: ink("muted"), "stroke-dasharray": "3 2" };
   svg.replaceChildren(
     ...rows.flatMap(([name, before, after, isHit], i) => [
-      make(
-        "text",
-        { x: left - 8, y: row * i + 16, "text-anchor": "end", "font-weight": isHit ? 700 : 400 },
-        isHit ? `▶ ${name}` : name,
-      ),
-      make("rect", {
-        x: left,
-        y: row * i + 4,
-        width: Math.max(0.5, room * after),
-        height: row - 8,
-        fill: name === REST ? "var(--sdl-muted)" : "var(--sdl-target)",
+      svgText(left - 8, row * i + 16, isHit ? `▶ ${name}` : name, {
+        "text-anchor": "end",
+        "font-weight": isHit ? 700 : 400,
       }),
-      make("rect", {
-        x: left,
-        y: row * i + 2,
-        width: Math.max(0.5, room * before),
-        height: row - 4,
-        fill: "none",
-        stroke: "var(--sdl-muted)",
-        "stroke-dasharray": "3 2",
-      }),
-      make("text", { x: width, y: row * i + 16, "text-anchor": "end" }, number(after)),
+      block(left, row * i + 4, Math.max(0.5, room * after), row - 8, name === REST ? "muted" : "target"),
+      block(left, row * i + 2, Math.max(0.5, room * before), row - 4, "none", dashed),
+      svgText(width, row * i + 16, number(after), { "text-anchor": "end" }),
     ]),
   );
   svg.setAttribute(
@@ -173,7 +140,7 @@ function drawBars(svg, words, raw, now, at) {
 
 const offAt = (end) => (value) => (value === end ? "off" : value.toFixed(2));
 const SLIDERS = [
-  { name: "temperature", text: "temperature T", min: 0, max: 2, step: 0.05, digits: 2 },
+  { name: "temperature", text: "temperature T", max: 2, step: 0.05 },
   {
     name: "top_k",
     text: "top-k",
@@ -184,7 +151,7 @@ const SLIDERS = [
     place: (value) => value || OFF_K,
   },
   { name: "top_p", text: "top-p", min: 0.05, max: 1, step: 0.05, show: offAt(1) },
-  { name: "u", text: "uniform u", min: 0, max: 0.99, step: 0.01, digits: 2 },
+  { name: "u", text: "uniform u", max: 0.99, step: 0.01 },
 ];
 
 function render({ model, el }) {

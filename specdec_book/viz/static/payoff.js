@@ -5,14 +5,12 @@ const formulas = { costs, estimate, calibrate, switchOff, schedule, expectedToke
 const BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const CONTEXTS = [0, 256, 1024, 4096, 16384, 32768, 65536, 131072];
 const SLIDERS = [
-  { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, digits: 2 },
-  { name: "gamma", text: "γ", note: "draft length", min: 1, max: 16, step: 1, digits: 0 },
-  { name: "batch", text: "batch", note: "sequences", digits: 0, values: BATCHES },
-  { name: "context", text: "context", note: "tokens each", digits: 0, values: CONTEXTS },
+  { name: "alpha", text: "α", note: "acceptance rate", max: 1, step: 0.01 },
+  { name: "gamma", text: "γ", note: "draft length", min: 1, max: 16 },
+  { name: "batch", text: "batch", note: "sequences", values: BATCHES },
+  { name: "context", text: "context", note: "tokens each", values: CONTEXTS },
 ];
-const ASSUMPTIONS = [
-  { name: "price", text: "machine", note: "$ per hour", min: 0.1, max: 30, step: 0.1, digits: 1 },
-];
+const ASSUMPTIONS = [{ name: "price", text: "machine", note: "$ per hour", min: 0.1, max: 30, step: 0.1 }];
 // name, label, note, largest, whether it counts
 const ROUND = [
   ["measured_tau", "τ", "tokens per round", 17, false],
@@ -162,22 +160,14 @@ function taskState(s) {
 function drawRound(svg, width, s, r) {
   const box = { left: 8, right: width - 8, top: 20, height: 28, second: 74 };
   if (!r) {
-    svg.append(make("text", { class: "sdl-faint", x: box.left, y: box.top }, "no number without T(k)"));
+    svg.append(svgText(box.left, box.top, "no number without T(k)", { class: "sdl-faint" }));
     return;
   }
   const cost = r.round / r.step;
   const scale = (box.right - box.left) / Math.max(cost, r.tokens) / 1.02;
   const bar = (begin, length, y, role) =>
-    svg.append(
-      make("rect", {
-        x: box.left + begin * scale,
-        y,
-        width: Math.max(1, length * scale - 1),
-        height: box.height,
-        fill: `var(--sdl-${role})`,
-      }),
-    );
-  const label = (y, words) => svg.append(make("text", { class: "sdl-faint", x: box.left, y }, words));
+    svg.append(block(box.left + begin * scale, y, Math.max(1, length * scale - 1), box.height, role));
+  const label = (y, words) => svg.append(svgText(box.left, y, words, { class: "sdl-faint" }));
   label(box.top - 6, `what the round costs: ${cost.toFixed(2)} plain steps`);
   const each = r.draft / r.step / s.gamma;
   for (let i = 0; i < s.gamma && each > 0; i++) bar(i * each, each, box.top, "draft");
@@ -188,61 +178,36 @@ function drawRound(svg, width, s, r) {
     bar(i, Math.min(1, r.tokens - 1 - i), box.second, "accepted");
   bar(r.tokens - 1, 1, box.second, "recovered");
   const end = box.left + cost * scale;
-  svg.append(
-    make("line", {
-      x1: end,
-      x2: end,
-      y1: box.second - 2,
-      y2: box.second + box.height + 6,
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 2,
-      "stroke-dasharray": "3 3",
-    }),
-  );
+  const ends = [box.second - 2, box.second + box.height + 6];
+  svg.append(stroke(end, ends[0], end, ends[1], "ink", { "stroke-width": 2, "stroke-dasharray": "3 3" }));
 }
 
 function drawBatches(svg, width, s) {
   const box = { left: 36, right: width - 14, top: 10, bottom: 132 };
   if (needsTable(s)) {
-    svg.append(make("text", { class: "sdl-faint", x: box.left, y: 40 }, "only a measured T(B, k) says this"));
+    svg.append(svgText(box.left, 40, "only a measured T(B, k) says this", { class: "sdl-faint" }));
     return () => ({});
   }
   const results = BATCHES.map((batch) => consequences(s, { batch }));
   const top = Math.max(2, Math.ceil(Math.max(...results.map(({ high }) => high))));
   const fits = BATCHES.filter((batch) => memoryBytes({ ...s, batch }) <= s.machines[s.machine].memory).length;
-  const x = (i) => box.left + (i / (BATCHES.length - 1)) * (box.right - box.left);
-  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  const { x, y, at } = scales(box, [0, BATCHES.length - 1], [0, top]);
   const points = (name) => results.map((r, i) => [x(i), y(r[name])]);
   const line = (from, to, dash) =>
-    curve(points("speedup").slice(from, to), "var(--sdl-one)", { "stroke-dasharray": dash });
+    curve(points("speedup").slice(from, to), "one", { "stroke-dasharray": dash });
   const levels = Array.from({ length: top + 1 }, (_, v) => v);
   rulings(svg, box, y, levels, (v) => `${v}×`);
   const shown = BATCHES.map((_, i) => i).filter((i) => i % 2 === 0);
   axisBelow(svg, box, x, shown, "batch", (i) => String(BATCHES[i]));
   svg.append(
-    make("path", {
-      d: `${pathOf([...points("high"), ...points("low").reverse()])}Z`,
-      fill: "var(--sdl-one)",
-      opacity: 0.18,
-    }),
-    make("line", {
-      x1: box.left,
-      x2: box.right,
-      y1: y(1),
-      y2: y(1),
-      stroke: "var(--sdl-plain)",
-      "stroke-width": 2,
-      "stroke-dasharray": "5 4",
-    }),
+    region([...points("high"), ...points("low").reverse()], "one", { opacity: 0.18 }),
+    stroke(box.left, y(1), box.right, y(1), "plain", { "stroke-width": 2, "stroke-dasharray": "5 4" }),
     line(0, fits, ""),
     line(Math.max(0, fits - 1), BATCHES.length, "4 4"),
   );
   const now = BATCHES.indexOf(s.batch);
   if (now >= 0) svg.append(yourPoint(x(now), y(results[now].speedup)));
-  return (px) => {
-    const i = Math.round(((px - box.left) / (box.right - box.left)) * (BATCHES.length - 1));
-    return { batch: BATCHES[Math.min(BATCHES.length - 1, Math.max(0, i))] };
-  };
+  return (px) => ({ batch: BATCHES[Math.round(at(px, 0)[0])] });
 }
 
 function readouts(s, r) {
@@ -301,12 +266,7 @@ function render({ model, el }) {
       { height: 172 },
     ),
   };
-  const swatch = (role) =>
-    make(
-      "svg",
-      { height: 12, "aria-hidden": "true" },
-      make("rect", { width: 12, height: 12, fill: `var(--sdl-${role})` }),
-    );
+  const swatch = (role) => make("svg", { height: 12, "aria-hidden": "true" }, block(0, 0, 12, 12, role));
   const key = ([role, name]) => make("li", {}, swatch(role), name);
   const note = make("p", { class: "sdl-note", "aria-live": "polite" });
   const groups = [ofRound, ofTable].map((nodes) => controlRow(...nodes));

@@ -19,56 +19,20 @@ const formulas = {
 const EXAMPLE = { bytes_per_weight: 2, bandwidth: 2e12, throughput: 312e12 };
 const DATASHEET = "Datasheet figures, bf16 (the manufacturer's peak, not measured)";
 const QUOTED = "Datasheet figures from secondary sources, dense (peak, not measured)";
+const chip = (group, label, bandwidth, throughput, source) => {
+  const numbers = { bandwidth: bandwidth * 1e9, throughput: throughput * 1e12, bytes_per_weight: 2 };
+  return { group, label, ...numbers, source };
+};
+const T4 = "hmc-tech.com/gpu/nvidia-l4-vs-nvidia-t4 and topcpu.net/en/gpu-c/tesla-t4-vs-geforce-rtx-4090";
+const GARDEN = "glennklockwood.com/garden/processors";
+const WORKED = { parameters: 70e9, batch: 1, tokens: 1, cache: 0, ...EXAMPLE };
 const presets = [
-  {
-    group: "The chapter's worked example",
-    label: "example, 70B",
-    parameters: 70e9,
-    batch: 1,
-    tokens: 1,
-    cache: 0,
-    ...EXAMPLE,
-  },
-  {
-    group: DATASHEET,
-    label: "Google TPU v5e, one chip",
-    bandwidth: 819e9,
-    throughput: 197e12,
-    bytes_per_weight: 2,
-    source: "cloud.google.com/tpu/docs/v5e",
-  },
-  {
-    group: DATASHEET,
-    label: "Google TPU v4, one chip",
-    bandwidth: 1200e9,
-    throughput: 275e12,
-    bytes_per_weight: 2,
-    source: "cloud.google.com/tpu/docs/v4",
-  },
-  {
-    group: QUOTED,
-    label: "NVIDIA T4, fp16",
-    bandwidth: 320e9,
-    throughput: 65e12,
-    bytes_per_weight: 2,
-    source: "hmc-tech.com/gpu/nvidia-l4-vs-nvidia-t4 and topcpu.net/en/gpu-c/tesla-t4-vs-geforce-rtx-4090",
-  },
-  {
-    group: QUOTED,
-    label: "NVIDIA A100 80 GB SXM, bf16",
-    bandwidth: 2039e9,
-    throughput: 312e12,
-    bytes_per_weight: 2,
-    source: "glennklockwood.com/garden/processors/A100",
-  },
-  {
-    group: QUOTED,
-    label: "NVIDIA H100 SXM, bf16",
-    bandwidth: 3350e9,
-    throughput: 989e12,
-    bytes_per_weight: 2,
-    source: "glennklockwood.com/garden/processors/h100",
-  },
+  { group: "The chapter's worked example", label: "example, 70B", ...WORKED },
+  chip(DATASHEET, "Google TPU v5e, one chip", 819, 197, "cloud.google.com/tpu/docs/v5e"),
+  chip(DATASHEET, "Google TPU v4, one chip", 1200, 275, "cloud.google.com/tpu/docs/v4"),
+  chip(QUOTED, "NVIDIA T4, fp16", 320, 65, T4),
+  chip(QUOTED, "NVIDIA A100 80 GB SXM, bf16", 2039, 312, `${GARDEN}/A100`),
+  chip(QUOTED, "NVIDIA H100 SXM, bf16", 3350, 989, `${GARDEN}/h100`),
 ];
 
 const UNITS = [
@@ -79,10 +43,12 @@ const UNITS = [
   [1e3, "k"],
   [1, ""],
 ];
-function si(x, unit) {
-  const [size, prefix] = UNITS.find(([unit]) => x >= unit * 0.9995) ?? UNITS.at(-1);
-  return `${Number((x / size).toPrecision(3))} ${prefix}${unit}`;
+// A number of the largest unit of which there is at least `least`.
+function inUnits(x, units, least = 1) {
+  const [size, unit] = units.find(([each]) => x >= each * least) ?? units.at(-1);
+  return `${Number((x / size).toPrecision(3))} ${unit}`;
 }
+const si = (x, unit) => inUnits(x, UNITS, 0.9995) + unit;
 const TIME_UNITS = [
   [86400, "d"],
   [3600, "h"],
@@ -91,10 +57,7 @@ const TIME_UNITS = [
   [1e-6, "µs"],
   [1e-9, "ns"],
 ];
-function seconds(t) {
-  const [size, unit] = TIME_UNITS.find(([size]) => t >= size) ?? TIME_UNITS.at(-1);
-  return `${Number((t / size).toPrecision(3))} ${unit}`;
-}
+const seconds = (t) => inUnits(t, TIME_UNITS);
 // Round ticks from 0 to at most `top` seconds, all in one unit: [value, text].
 function timeTicks(top) {
   const [size, unit] = TIME_UNITS.find(([size]) => top >= size) ?? TIME_UNITS.at(-1);
@@ -106,40 +69,26 @@ function timeTicks(top) {
     i ? `${Number((i * step).toPrecision(6))} ${unit}` : "0",
   ]);
 }
-const weights = (x) =>
-  x >= 1e9 ? `${Number((x / 1e9).toPrecision(3))} billion` : `${Number((x / 1e6).toPrecision(3))} million`;
+const COUNTS = [
+  [1e9, "billion"],
+  [1e6, "million"],
+];
+const weights = (x) => inUnits(x, COUNTS);
 const percent = (x) => `${(100 * x).toFixed(x > 0.99 && x < 1 ? 2 : 1)} %`;
 
 // A slider on a logarithmic scale moves in hundredths of a power of ten; with `zero` its left end means 0.
 const SLIDERS = [
-  { name: "parameters", text: "model size", note: "weights", low: 6, high: 12, start: 70e9, show: weights },
-  {
-    name: "tokens",
-    text: "tokens per pass",
-    note: "of one sequence",
-    min: 1,
-    max: MAX_TOKENS,
-    start: 1,
-    show: String,
-  },
-  { name: "batch", text: "batch", note: "sequences", min: 1, max: MAX_BATCH, start: 1, show: String },
-  {
-    name: "bandwidth",
-    text: "bandwidth",
-    note: "bytes read per second",
-    low: 9,
-    high: 13,
-    start: 2e12,
-    show: (x) => si(x, "B/s"),
-  },
+  { name: "parameters", text: "model size", note: "weights", low: 6, high: 12, show: weights },
+  { name: "tokens", text: "tokens per pass", note: "of one sequence", min: 1, max: MAX_TOKENS },
+  { name: "batch", text: "batch", note: "sequences", min: 1, max: MAX_BATCH },
+  { name: "bandwidth", text: "bandwidth", note: "bytes read per second", low: 9, high: 13, unit: "B/s" },
   {
     name: "throughput",
     text: "throughput",
     note: "operations per second",
     low: 10,
     high: 16,
-    start: 312e12,
-    show: (x) => si(x, "FLOP/s"),
+    unit: "FLOP/s",
   },
   {
     name: "cache",
@@ -147,9 +96,8 @@ const SLIDERS = [
     note: "bytes per sequence",
     low: 4.99,
     high: 11,
-    zero: true,
-    start: 0,
-    show: (x) => (x ? si(x, "B") : "ignored"),
+    zero: "ignored",
+    unit: "B",
   },
 ];
 const WIDTHS = [
@@ -213,109 +161,51 @@ function taskState(s, r) {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-function frame(svg, box, yTitle) {
-  svg.append(
-    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
-    svgText(0, box.top - 12, yTitle),
-  );
-}
+const BOX = { left: 62, top: 30, bottom: HEIGHT - 40 };
 
 function drawRoofs(svg, width, s, r) {
-  const box = { left: 62, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const box = { ...BOX, right: width - 12 };
   const [x0, x1] = [-1, 4];
   const top = Math.ceil(Math.log10(s.throughput) + 0.15);
   const bottom = Math.floor(Math.min(Math.log10(s.bandwidth) + x0 + 0.5, top - 2));
-  const x = (intensity) => box.left + ((Math.log10(intensity) - x0) / (x1 - x0)) * (box.right - box.left);
-  const y = (rate) => box.bottom - ((Math.log10(rate) - bottom) / (top - bottom)) * (box.bottom - box.top);
+  const plane = scales(box, [x0, x1], [bottom, top]);
+  const x = (intensity) => plane.x(Math.log10(intensity));
+  const y = (rate) => plane.y(Math.log10(rate));
   const powers = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => 10 ** (from + i));
-  rulings(svg, box, y, powers(bottom, top), (value) => si(value, ""));
   const short = (value) => (value < 1000 ? String(value) : si(value, ""));
+  rulings(svg, box, y, powers(bottom, top), (value) => si(value, ""));
   axisBelow(svg, box, x, powers(x0, x1), "operations per byte read", short);
-  frame(svg, box, "operations per second");
+  svg.append(foot(box), svgText(0, box.top - 12, "operations per second"));
   const ridge = s.throughput / s.bandwidth;
   const low = Math.max(10 ** x0, 10 ** bottom / s.bandwidth);
-  const line = (points, color) =>
-    svg.append(
-      curve(
-        points.map(([a, b]) => [x(a), y(b)]),
-        color,
-        { "stroke-width": 3 },
-      ),
-    );
+  // a roof between two intensities; its rate at each
+  const roof = (from, to, rate, color) => {
+    const ends = [from, to].map((end) => [x(end), y(rate(end))]);
+    svg.append(curve(ends, color, { "stroke-width": 3 }));
+  };
   // start of the flat roof and end of the slanted one
   const [left, right] = [Math.max(ridge, 10 ** x0), Math.min(ridge, 10 ** x1)];
-  if (right > low)
-    line(
-      [
-        [low, low * s.bandwidth],
-        [right, right * s.bandwidth],
-      ],
-      "var(--sdl-one)",
-    );
-  if (left < 10 ** x1)
-    line(
-      [
-        [left, s.throughput],
-        [10 ** x1, s.throughput],
-      ],
-      "var(--sdl-other)",
-    );
+  if (right > low) roof(low, right, (intensity) => intensity * s.bandwidth, "one");
+  if (left < 10 ** x1) roof(left, 10 ** x1, () => s.throughput, "other");
   const clampX = (px) => Math.min(box.right, Math.max(box.left, px));
   const first =
     formulas.passOperations(s.parameters) / formulas.passBytes(s.parameters, s.bytes_per_weight, 1, s.cache);
   const from = [clampX(x(first)), y(Math.min(first * s.bandwidth, s.throughput))];
   const now = [clampX(x(r.intensity)), y(r.reached)];
+  const halo = (px, py, words, more) => svg.append(svgText(px, py, words, { class: "sdl-halo", ...more }));
   svg.append(
-    make("line", {
-      x1: now[0],
-      x2: now[0],
-      y1: Math.min(now[1], box.bottom),
-      y2: box.bottom,
-      stroke: "var(--sdl-muted)",
-      "stroke-dasharray": "3 3",
-    }),
-    make("circle", {
-      cx: from[0],
-      cy: Math.min(from[1], box.bottom),
-      r: 5,
-      fill: "var(--sdl-surface)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 1.5,
-    }),
+    stroke(now[0], Math.min(now[1], box.bottom), now[0], box.bottom, "muted", { "stroke-dasharray": "3 3" }),
+    disc(from[0], Math.min(from[1], box.bottom), 5, "surface", { stroke: ink("ink"), "stroke-width": 1.5 }),
     yourPoint(now[0], now[1], 7),
-    make(
-      "text",
-      {
-        class: "sdl-halo",
-        x: Math.min(now[0] + 12, box.right - 56),
-        y: Math.min(now[1] + 22, box.bottom - 6),
-        "font-weight": 600,
-      },
-      "chosen",
-    ),
   );
-  if (left < 10 ** x1)
-    svg.append(
-      make(
-        "text",
-        { class: "sdl-halo", x: box.right, y: y(s.throughput) - 8, "text-anchor": "end" },
-        "arithmetic roof",
-      ),
-    );
-  const sign = [x(right / 12), y((right / 12) * s.bandwidth)];
+  const under = [Math.min(now[0] + 12, box.right - 56), Math.min(now[1] + 22, box.bottom - 6)];
+  halo(...under, "chosen", { "font-weight": 600 });
+  if (left < 10 ** x1) halo(box.right, y(s.throughput) - 8, "arithmetic roof", { "text-anchor": "end" });
+  const sign = x(right / 12);
   if (right / 12 > low)
-    svg.append(
-      make(
-        "text",
-        {
-          class: "sdl-halo",
-          x: sign[0] - 10,
-          y: sign[1],
-          "text-anchor": sign[0] > box.left + 100 ? "end" : "start",
-        },
-        "memory roof",
-      ),
-    );
+    halo(sign - 10, y((right / 12) * s.bandwidth), "memory roof", {
+      "text-anchor": sign > box.left + 100 ? "end" : "start",
+    });
   return (px) => {
     const intensity = 10 ** (x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0));
     return { tokens: clampTokens((intensity / r.intensity) * s.tokens) };
@@ -325,50 +215,37 @@ function drawRoofs(svg, width, s, r) {
 const clampTokens = (tokens) => Math.min(MAX_TOKENS, Math.max(1, Math.round(tokens)));
 
 function drawTimes(svg, width, s, r) {
-  const box = { left: 62, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const box = { ...BOX, right: width - 12 };
   const ks = Array.from({ length: MAX_TOKENS }, (_, i) => i + 1);
   const top = 1.06 * Math.max(...r.times(MAX_TOKENS), 1.6 * r.reading);
-  const x = (k) => box.left + ((k - 0.5) / MAX_TOKENS) * (box.right - box.left);
-  const y = (t) => box.bottom - (t / top) * (box.bottom - box.top);
+  const { x, y, at } = scales(box, [0.5, MAX_TOKENS + 0.5], [0, top]);
   const ticks = new Map(timeTicks(top));
   rulings(svg, box, y, [...ticks.keys()], (value) => ticks.get(value));
   axisBelow(svg, box, x, [1, 8, 16, 24, 32], "tokens per pass");
-  frame(svg, box, "least time of a pass");
-  const line = (value, color, thick, dash) =>
-    svg.append(
-      curve(
-        ks.map((k) => [x(k), y(value(k))]),
-        color,
-        { "stroke-width": thick, "stroke-dasharray": dash },
-      ),
-    );
-  line((k) => r.times(k)[0], "var(--sdl-other)", 2, "6 4");
-  line((k) => r.times(k)[1], "var(--sdl-other)", 2, "2 4");
-  line((k) => Math.max(...r.times(k)), "var(--sdl-ink)", 2.5, "none");
+  svg.append(foot(box), svgText(0, box.top - 12, "least time of a pass"));
+  const line = (value, color, thick, dash) => {
+    const points = ks.map((k) => [x(k), y(value(k))]);
+    svg.append(curve(points, color, { "stroke-width": thick, "stroke-dasharray": dash }));
+  };
+  line((k) => r.times(k)[0], "other", 2, "6 4");
+  line((k) => r.times(k)[1], "other", 2, "2 4");
+  line((k) => Math.max(...r.times(k)), "ink", 2.5, "none");
+  const isLeft = x(s.tokens) < box.right - 75; // at the right edge the text is left of its point
+  const beside = { class: "sdl-halo", "text-anchor": isLeft ? "start" : "end", "font-weight": 600 };
   svg.append(
     yourPoint(x(s.tokens), y(r.time), 7),
-    make(
-      "text",
-      {
-        class: "sdl-halo",
-        // right of its point; left of it at the right edge
-        x: x(s.tokens) + (x(s.tokens) < box.right - 75 ? 11 : -11),
-        y: y(r.time) - 9,
-        "text-anchor": x(s.tokens) < box.right - 75 ? "start" : "end",
-        "font-weight": 600,
-      },
-      seconds(r.time),
-    ),
+    svgText(x(s.tokens) + (isLeft ? 11 : -11), y(r.time) - 9, seconds(r.time), beside),
   );
-  return (px) => ({ tokens: clampTokens(((px - box.left) / (box.right - box.left)) * MAX_TOKENS + 0.5) });
+  return (px) => ({ tokens: clampTokens(at(px, 0)[0]) });
 }
 
 // Putting it together -----------------------------------------------------------------------------
 
 // What numberField needs for a slider that may be logarithmic.
-function sliderSpec({ low, high, zero, ...spec }) {
+function sliderSpec({ low, high, zero, unit, ...spec }) {
   if (low === undefined) return spec;
   return {
+    show: (value) => (zero && !value ? zero : si(value, unit)),
     ...spec,
     min: low,
     max: high,
@@ -398,11 +275,7 @@ function render({ model, el }) {
     ...machine,
   }));
   const choices = [{ label: "your own values" }, ...presets, ...measured];
-  const defaults = {
-    ...Object.fromEntries(SLIDERS.map(({ name, start }) => [name, start])),
-    bytes_per_weight: 2,
-  };
-  const state = () => stateOf(model, defaults);
+  const state = () => valuesOf(model, NAMES);
   const matches = (choice) => NAMES.every((name) => !(name in choice) || choice[name] === state()[name]);
   let preset = choices.find((choice) => choice.group && matches(choice)) ?? null;
   const change = (values, from = null) => {

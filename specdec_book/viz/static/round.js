@@ -145,7 +145,7 @@ function miniature(row, isLit) {
   const top = Math.max(...row.p) || 1;
   row.p.forEach((p, i) => {
     const high = isLit ? (18 * p) / top + 1 : 1;
-    svg.append(rect(i * width + 1, 20 - high, width - 2, high, TARGET));
+    svg.append(block(i * width + 1, 20 - high, width - 2, high, "target"));
   });
   return svg;
 }
@@ -209,15 +209,12 @@ function drawGrid(grid, round, moment, options, before) {
   );
 }
 
-const rect = (x, y, width, height, fill, more = {}) =>
-  make("rect", { x, y, width: Math.max(0, width), height, fill, ...more });
-const write = (x, y, anchor, words, more = {}) =>
-  make("text", { x, y, "text-anchor": anchor, ...more }, words);
+const write = (x, y, anchor, words, more = {}) => svgText(x, y, words, { "text-anchor": anchor, ...more });
 const FAINT = { class: "sdl-faint" };
-const [TARGET, DRAFT_LINE, RESIDUAL] = ["target", "draft-line", "recovered"].map(
-  (name) => `var(--sdl-${name})`,
-);
-const PALE = "color-mix(in srgb, var(--sdl-draft) 35%, var(--sdl-surface))";
+const PALE = {
+  fill: "color-mix(in srgb, var(--sdl-draft) 35%, var(--sdl-surface))",
+  stroke: ink("draft-line"),
+};
 
 // The draft's bar of every word, with the target's laid over it, on which a dart falls; below them the residual's bar.
 function drawBars(svg, round, moment, options, wordCount, choose) {
@@ -243,12 +240,12 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   const isEmpty = kind === "text";
   if (isKnown || isEmpty)
     svg.append(
-      rect(left, 4, 12, 9, TARGET),
+      block(left, 4, 12, 9, "target"),
       write(left + 17, 13, "start", options.numbers ? "target p" : "large model"),
     );
   if (q)
     svg.append(
-      rect(left + 106, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
+      block(left + 106, 4, 11, 8, "", PALE),
       write(left + 122, 13, "start", options.numbers ? "draft q" : "helper"),
     );
   for (const mass of [0, 0.5, 1])
@@ -261,8 +258,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     svg.append(write(x(0.5), y(words.length) + 11, "middle", "probability", under));
   }
   words.forEach((text, word) => {
-    if (isEmpty)
-      return svg.append(rect(left, y(word) + 1, width - left - right, high - 7, "var(--sdl-raised)"));
+    if (isEmpty) return svg.append(block(left, y(word) + 1, width - left - right, high - 7, "raised"));
     const excess = Math.max(0, p[word] - (q ? q[word] : 0));
     const label = visible(text);
     const group = make(
@@ -273,11 +269,11 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
       }),
     );
     const bar = (from, to, down, thick, fill, more) =>
-      group.append(rect(x(from), y(word) + down, Math.max(1, x(to) - x(from)), thick, fill, more));
-    if (q) bar(0, q[word], 2, 15, PALE, { stroke: DRAFT_LINE });
-    if (isKnown) bar(0, p[word], 5, 9, TARGET);
+      group.append(block(x(from), y(word) + down, Math.max(1, x(to) - x(from)), thick, fill, more));
+    if (q) bar(0, q[word], 2, 15, "", PALE);
+    if (isKnown) bar(0, p[word], 5, 9, "target");
     if (isResidual && excess > 0)
-      bar(q[word], p[word], 3, 13, RESIDUAL, { stroke: "var(--sdl-ink)", "stroke-dasharray": "3 2" });
+      bar(q[word], p[word], 3, 13, "recovered", { stroke: ink("ink"), "stroke-dasharray": "3 2" });
     if (q && test.word === word && (kind === "test" || kind === "verdict")) {
       const end = x(Math.max(p[word], q[word])) + 8;
       if (kind === "verdict")
@@ -289,7 +285,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
       group.append(write(width, y(word) + 15, "end", both, FAINT));
     }
     if (kind === "residual" && options.quiz) {
-      const area = rect(0, y(word), width, high, "transparent", { class: "sdl-pick" });
+      const area = block(0, y(word), width, high, "", { fill: "transparent", class: "sdl-pick" });
       area.addEventListener("click", () => choose(word));
       group.append(area);
     }
@@ -327,7 +323,7 @@ function lineOf({ x0, span, y: at }, round, { row: level }, { q, source, x, y })
   const { words } = round.rows[level];
   const lineX = (u) => x0 + span * u;
   const bar = (from, share, fill) =>
-    rect(lineX(from), at, span * share, 14, fill, { stroke: "var(--sdl-control-line)" });
+    block(lineX(from), at, span * share, 14, fill, { stroke: ink("control-line") });
   const under = (u, words, isBold) =>
     write(Math.min(lineX(1) - 30, lineX(u)), at + 28, "middle", words, { "font-weight": isBold ? 700 : 400 });
   const isResidual = round.token.kind === "recovered";
@@ -336,7 +332,7 @@ function lineOf({ x0, span, y: at }, round, { row: level }, { q, source, x, y })
     const from = below;
     below += share;
     if (share < 0.002) return [];
-    const piece = make("g", { class: "sdl-slides" }, bar(from, share, isResidual ? RESIDUAL : TARGET));
+    const piece = make("g", { class: "sdl-slides" }, bar(from, share, isResidual ? "recovered" : "target"));
     piece.style.setProperty("--dx", `${x(isResidual ? q[word] : 0) - lineX(from)}px`);
     piece.style.setProperty("--dy", `${y(word) - at}px`);
     const label = visible(words[word]);

@@ -170,22 +170,11 @@ function drawCard(svg, row, px, py, width, format, cost, gain) {
   const long = 7 * Math.max(...lines.map((line) => line.length)) + 16;
   const x = Math.min(Math.max(4, px + 12), width - long - 4);
   const y = py > 90 ? py - 72 : py + 12;
-  return make(
-    "g",
-    { "pointer-events": "none" },
-    make("rect", {
-      x,
-      y,
-      width: long,
-      height: 60,
-      rx: 5,
-      fill: "var(--sdl-surface)",
-      stroke: "var(--sdl-control-line)",
-    }),
-    ...lines.map((line, i) =>
-      make("text", { x: x + 8, y: y + 18 + 17 * i, "font-weight": i ? 400 : 600 }, line),
-    ),
+  const texts = lines.map((line, i) =>
+    svgText(x + 8, y + 18 + 17 * i, line, { "font-weight": i ? 400 : 600 }),
   );
+  const box = block(x, y, long, 60, "surface", { rx: 5, stroke: ink("control-line") });
+  return make("g", { "pointer-events": "none" }, box, ...texts);
 }
 
 function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
@@ -198,34 +187,22 @@ function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
   const xs = known.map((row) => scale(row[cost]));
   const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
   const high = Math.max(1.2, ...known.map((row) => row[gain])) * 1.08;
-  const x = (value) => box.left + ((scale(value) - left) / (right - left)) * (box.right - box.left);
-  const y = (value) => box.bottom - (value / high) * (box.bottom - box.top);
+  const plane = scales(box, [left, right], [0, high]);
+  const [x, y] = [(value) => plane.x(scale(value)), plane.y];
   const step = high > 4 ? 1 : 0.5;
-  rulings(
-    svg,
-    box,
-    y,
-    Array.from({ length: Math.floor(high / step) + 1 }, (_, i) => i * step),
-  );
-  svg.append(make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: y(1), y2: y(1) }));
+  const levels = Array.from({ length: Math.floor(high / step) + 1 }, (_, i) => i * step);
+  rulings(svg, box, y, levels);
+  svg.append(foot({ ...box, bottom: y(1) }));
+  const sizes = width < 500 ? [1e2, 1e4, 1e6, 1e8] : [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
   const ticks = log
-    ? (width < 500 ? [1e2, 1e4, 1e6, 1e8] : [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8]).filter(
-        (value) => scale(value) > left && scale(value) < right,
-      )
+    ? sizes.filter((value) => scale(value) > left && scale(value) < right)
     : [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8].filter((value) => value >= left && value <= right);
   axisBelow(svg, box, x, ticks, label, log ? formatBytes : String);
   svg.append(svgText(0, 12, GAINS[gain]));
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
-  if (edge.length > 1)
-    svg.append(
-      make("path", {
-        d: edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row[gain])}`).join(""),
-        fill: "none",
-        stroke: "var(--sdl-muted)",
-        "stroke-width": 2,
-        "stroke-dasharray": "5 4",
-      }),
-    );
+  const stairs = edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row[gain])}`);
+  const dashed = { stroke: ink("muted"), "stroke-width": 2, "stroke-dasharray": "5 4" };
+  if (edge.length > 1) svg.append(make("path", { d: stairs.join(""), fill: "none", ...dashed }));
   const rank = (row) => (row === chosen ? 2 : best.includes(row.name) ? 1 : 0);
   const points = known
     .map((row) => ({ row, px: x(row[cost]), py: y(row[gain]) }))
@@ -233,19 +210,14 @@ function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
   const names = placeNames(points, box.right);
   for (const { row, px, py } of points) {
     const isChosen = row.name === chosen?.name;
+    const look = {
+      class: "sdl-pick",
+      stroke: ink(isChosen ? "you" : "surface"),
+      "stroke-width": isChosen ? 3 : 1,
+    };
     const mark = row.lossless
-      ? make("circle", { cx: px, cy: py, r: isChosen ? 8 : 5.5, fill: "var(--sdl-one)" })
-      : make("rect", {
-          x: px - 5,
-          y: py - 5,
-          width: 10,
-          height: 10,
-          fill: "var(--sdl-other)",
-          transform: `rotate(45 ${px} ${py})`,
-        });
-    mark.setAttribute("stroke", isChosen ? "var(--sdl-you)" : "var(--sdl-surface)");
-    mark.setAttribute("stroke-width", isChosen ? 3 : 1);
-    mark.setAttribute("class", "sdl-pick");
+      ? disc(px, py, isChosen ? 8 : 5.5, "one", look)
+      : block(px - 5, py - 5, 10, 10, "other", { transform: `rotate(45 ${px} ${py})`, ...look });
     mark.dataset.name = row.name;
     let card = null;
     mark.addEventListener("pointerenter", () => {
@@ -287,34 +259,15 @@ function render({ model, el }) {
     ["setting", "source", "fidelity", "cost"].map((name) => [name, newId(name)]),
   );
   const sources = [...new Set(get("rows").map((row) => row.source))].sort();
+  const choose = (name, ...options) => menu(ids[name], options, (value) => set({ [name]: value }));
+  const option = (value, label = value) => ({ value, label });
+  const names = settings.map(({ name }) => ({ label: name }));
+  const hasDrift = get("rows").some((row) => row.drift);
   const menus = {
-    setting: indexMenu(
-      ids.setting,
-      settings.map(({ name }) => ({ label: name })),
-      (value) => set({ setting: value }),
-    ),
-    source: menu(
-      ids.source,
-      [{ value: "all", label: "all sources" }, ...sources.map((value) => ({ value, label: value }))],
-      (value) => set({ source: value }),
-    ),
-    fidelity: menu(
-      ids.fidelity,
-      [
-        { value: "all", label: "all rules" },
-        { value: "lossless", label: "lossless" },
-        { value: "lossy", label: "lossy" },
-      ],
-      (value) => set({ fidelity: value }),
-    ),
-    cost: menu(
-      ids.cost,
-      [
-        { value: "bytes", label: "memory" },
-        ...(get("rows").some((row) => row.drift) ? [{ value: "drift", label: "drift" }] : []),
-      ],
-      (value) => set({ cost: value }),
-    ),
+    setting: indexMenu(ids.setting, names, (setting) => set({ setting })),
+    source: choose("source", option("all", "all sources"), ...sources.map((source) => option(source))),
+    fidelity: choose("fidelity", option("all", "all rules"), option("lossless"), option("lossy")),
+    cost: choose("cost", option("bytes", "memory"), ...(hasDrift ? [option("drift")] : [])),
   };
   const gain = get("gain");
   const note = get("machine")
@@ -324,20 +277,11 @@ function render({ model, el }) {
   const caption = plane.node.querySelector("figcaption");
   const body = make("tbody");
   const heads = COLUMNS.map(({ key, head, down, more }) => {
-    const node = make("th", { scope: "col", class: more ? "sdl-more" : "" });
-    node.append(
-      button(head, () =>
-        set(get("sort") === key ? { down: !get("down") } : { sort: key, down: Boolean(down) }),
-      ),
-    );
-    return node;
+    const sort = () => set(get("sort") === key ? { down: !get("down") } : { sort: key, down: Boolean(down) });
+    return make("th", { scope: "col", class: more ? "sdl-more" : "" }, button(head, sort));
   });
-  const table = make(
-    "table",
-    { class: "sdl-numbers" },
-    make("thead", {}, make("tr", {}, ...heads, make("th", { scope: "col" }, "chapter"))),
-    body,
-  );
+  const headRow = make("tr", {}, ...heads, make("th", { scope: "col" }, "chapter"));
+  const table = make("table", { class: "sdl-numbers" }, make("thead", {}, headRow), body);
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => table.classList.toggle("sdl-all-columns", all.checked));
   const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot against" };

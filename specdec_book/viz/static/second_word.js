@@ -62,14 +62,10 @@ function draw(svg, s) {
   svg.setAttribute("height", HEAD + 4 * ROW);
   svg.replaceChildren();
   const bar = (y, share, color, dashed) =>
-    make("rect", {
-      x: left,
-      y,
-      width: Math.max(1, share * room),
-      height: BAR,
+    block(left, y, Math.max(1, share * room), BAR, "", {
       rx: 2,
-      fill: `color-mix(in srgb, ${color} ${dashed ? 35 : 75}%, var(--sdl-surface))`,
-      stroke: color,
+      fill: `color-mix(in srgb, ${ink(color)} ${dashed ? 35 : 75}%, var(--sdl-surface))`,
+      stroke: ink(color),
       "stroke-width": 1.5,
       ...(dashed ? { "stroke-dasharray": "4 3" } : {}),
     });
@@ -77,21 +73,15 @@ function draw(svg, s) {
     SECOND.forEach((second, y) => {
       const top = HEAD + (2 * x + y) * ROW;
       const [p, q, emitted] = [TARGET.second[x][y], formulas.drawn(s, x)[y], formulas.emitted(s, x)[y]];
+      const mark = left + emitted * room;
       svg.append(
         make("text", { x: left - 8, y: top + 18, "text-anchor": "end" }, `${first} ${second}`),
-        bar(top, p, "var(--sdl-target)", false),
-        bar(top + BAR + 3, q, "var(--sdl-draft-line)", true),
+        bar(top, p, "target", false),
+        bar(top + BAR + 3, q, "draft-line", true),
       );
       if (Math.abs(emitted - p) > NEAR)
         svg.append(
-          make("line", {
-            x1: left + emitted * room,
-            x2: left + emitted * room,
-            y1: top - 3,
-            y2: top + BAR + 3,
-            stroke: "var(--sdl-rejected)",
-            "stroke-width": 3,
-          }),
+          stroke(mark, top - 3, mark, top + BAR + 3, "rejected", { "stroke-width": 3 }),
           make("text", { x: width, y: top + 18, "text-anchor": "end" }, `emitted ${percent(emitted)}`),
         );
     }),

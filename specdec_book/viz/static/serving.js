@@ -69,16 +69,15 @@ const formulas = {
 };
 
 const SLIDERS = [
-  { name: "load", text: "load", note: "over plain capacity", min: 0.05, max: 2, step: 0.05, digits: 2 },
-  { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, digits: 2 },
-  { name: "gamma", text: "γ", note: "draft length", min: 0, max: 8, step: 1, digits: 0 },
-  { name: "slots", text: "slots", note: "largest batch", digits: 0, values: SLOTS },
-  { name: "context", text: "context", note: "tokens each", digits: 0, values: CONTEXTS },
+  { name: "load", text: "load", note: "over plain capacity", min: 0.05, max: 2, step: 0.05 },
+  { name: "alpha", text: "α", note: "acceptance rate", max: 1, step: 0.01 },
+  { name: "gamma", text: "γ", note: "draft length", max: 8 },
+  { name: "slots", text: "slots", note: "largest batch", values: SLOTS },
+  { name: "context", text: "context", note: "tokens each", values: CONTEXTS },
   {
     name: "experts",
     text: "experts",
     note: "per token, mixtures only",
-    digits: 0,
     values: [1, 2, 4, 8, 16, 32],
   },
 ];
@@ -154,9 +153,9 @@ function drawLatency(svg, width, s, r) {
   const box = { left: 48, right: width - 62, top: 24, bottom: 150 };
   const points = LOADS.map((load) => [load, consequences(s, load)]);
   const curves = [
-    ["plain", "plain", "var(--sdl-plain)", ""],
-    ["drafted", `γ = ${s.gamma}`, "var(--sdl-you)", ""],
-    ["chosen", "best γ", "var(--sdl-muted)", "5 4"],
+    ["plain", "plain", "plain", ""],
+    ["drafted", `γ = ${s.gamma}`, "you", ""],
+    ["chosen", "best γ", "muted", "5 4"],
   ].map(([name, ...rest]) => [
     points.filter(([, c]) => !c[name].overloaded).map(([l, c]) => [l, c[name].latency]),
     ...rest,
@@ -164,43 +163,30 @@ function drawLatency(svg, width, s, r) {
   const top = 1.08 * Math.max(...curves.flatMap(([line]) => line.map(([, v]) => v)), r.plain.latency);
   const ends = curves.map(([line]) => line.at(-1)?.[0] ?? 0);
   const most = Math.min(2, Math.ceil(4 * Math.max(s.load, ...ends) + 0.5) / 4); // the axis ends after the curves
-  const x = (load) => box.left + (load / most) * (box.right - box.left);
-  const y = (v) => box.bottom - (Math.min(v, top) / top) * (box.bottom - box.top);
+  const { x, y: height } = scales(box, [0, most], [0, top]);
+  const y = (v) => height(Math.min(v, top));
   rulings(svg, box, y, roundTicks(top), (v) => String(Number((1e3 * v).toPrecision(6))));
   const loads = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2].filter((each) => each <= most);
   axisBelow(svg, box, x, loads, "load over plain capacity");
   svg.append(
     svgText(4, 14, "ms per token"),
-    make("line", {
-      x1: x(s.load),
-      x2: x(s.load),
-      y1: box.top,
-      y2: box.bottom,
-      stroke: "var(--sdl-ink)",
-      "stroke-dasharray": "3 3",
-    }),
+    stroke(x(s.load), box.top, x(s.load), box.bottom, "ink", { "stroke-dasharray": "3 3" }),
   );
   let last = -99;
-  const names = curves.map(([line, label, stroke, dash]) => {
-    if (line.length)
-      svg.append(
-        curve(
-          line.map(([l, v]) => [x(l), y(v)]),
-          stroke,
-          { "stroke-dasharray": dash },
-        ),
-        // the wall at which the queue begins to grow without limit
-        make("path", {
-          d: `M${x(line.at(-1)[0])} ${y(line.at(-1)[1])}V${box.top}`,
-          stroke,
-          "stroke-width": 1.5,
-        }),
-      );
-    return line.length ? [x(line.at(-1)[0]), y(line.at(-1)[1]), label] : null;
+  const names = curves.map(([line, label, color, dash]) => {
+    if (!line.length) return null;
+    const points = line.map(([l, v]) => [x(l), y(v)]);
+    const [px, py] = points.at(-1);
+    svg.append(
+      curve(points, color, { "stroke-dasharray": dash }),
+      // the wall at which the queue begins to grow without limit
+      make("path", { d: `M${px} ${py}V${box.top}`, stroke: ink(color), "stroke-width": 1.5 }),
+    );
+    return [px, py, label];
   });
   for (const [px, py, label] of names.filter(Boolean).sort((a, b) => a[1] - b[1])) {
     last = Math.max(py + 4, last + 15);
-    svg.append(make("text", { class: "sdl-halo", x: px + 5, y: last }, label));
+    svg.append(svgText(px + 5, last, label, { class: "sdl-halo" }));
   }
   return (px) => ({
     load: LOADS[
@@ -216,25 +202,17 @@ function drawGains(svg, width, s, r) {
   const plain = formulas.goodput(r.table, s.alpha, batch, 0);
   const gains = gammas.map((gamma) => formulas.goodput(r.table, s.alpha, batch, gamma) / plain);
   const top = Math.max(1.5, 1.1 * Math.max(...gains));
-  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  const { y } = scales(box, [0, 1], [0, top]);
   const step = (box.right - box.left) / gammas.length;
   const levels = Array.from({ length: Math.floor(top) + 1 }, (_, v) => v);
   rulings(svg, box, y, levels, (v) => `${v}×`);
   axisBelow(svg, box, (gamma) => box.left + (gamma + 0.5) * step, gammas, "γ");
   const best = gains.indexOf(Math.max(...gains));
   gammas.forEach((gamma) => {
-    const left = box.left + gamma * step;
-    svg.append(
-      make("rect", {
-        x: left + 2,
-        y: y(gains[gamma]),
-        width: step - 4,
-        height: box.bottom - y(gains[gamma]),
-        fill: gamma === s.gamma ? "var(--sdl-you)" : gamma === 0 ? "var(--sdl-plain)" : "var(--sdl-line)",
-        stroke: gamma === best ? "var(--sdl-ink)" : "none",
-        "stroke-width": 2,
-      }),
-    );
+    const [left, high] = [box.left + gamma * step, y(gains[gamma])];
+    const color = gamma === s.gamma ? "you" : gamma === 0 ? "plain" : "line";
+    const frame = { stroke: ink(gamma === best ? "ink" : "none"), "stroke-width": 2 };
+    svg.append(block(left + 2, high, step - 4, box.bottom - high, color, frame));
   });
   svg.append(svgText(4, 14, `${plural(batch, "sequence")} running`));
 }
@@ -243,7 +221,7 @@ function render({ model, el }) {
   const id = newId("serving");
   const menus = ["pairs", "machines", "tables"];
   const state = () => {
-    const s = Object.fromEntries([...menus, "engine", ...NAMES].map((name) => [name, model.get(name)]));
+    const s = valuesOf(model, [...menus, "engine", ...NAMES]);
     return { ...s, ...chosen(s) };
   };
   const change = (values) => assign(model, values);

@@ -83,8 +83,7 @@ function taskState(s, r, best) {
 
 function drawPlane(svg, width, s, r, frontier) {
   const box = { left: 40, right: width - 14, top: 26, bottom: 232 };
-  const x = (c) => box.left + c * (box.right - box.left);
-  const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
+  const { x, y } = scales(box, [0, 1], [0, 1]);
   rulings(svg, box, y, [0, 0.5, 1]);
   axisBelow(svg, box, x, [0, 0.5, 1], "cost c of a draft pass");
   svg.append(
@@ -93,16 +92,7 @@ function drawPlane(svg, width, s, r, frontier) {
     svgText(0, box.top - 10, "acceptance rate α"),
   );
   for (const { alpha, c } of frontier)
-    svg.append(
-      make("circle", {
-        cx: x(c),
-        cy: y(alpha),
-        r: 3,
-        fill: "none",
-        stroke: "var(--sdl-muted)",
-        "stroke-width": 1.5,
-      }),
-    );
+    svg.append(disc(x(c), y(alpha), 3, "none", { stroke: ink("muted"), "stroke-width": 1.5 }));
   svg.append(
     yourPoint(x(r.c), y(r.alpha)),
     svgText(x(r.c) - 12, y(r.alpha) + 4, "you", {

@@ -163,16 +163,15 @@ function taskState(policy, speed, best, oracle) {
 }
 
 const SLIDERS = [
-  { name: "length", text: "Draft length at the start", min: 1, digits: 0 },
-  { name: "threshold", text: "Stop below this probability", min: 0, max: 1, step: 0.02, digits: 2 },
-  { name: "nats", text: "Stop above this entropy, in nats", min: 0, max: 4, step: 0.05, digits: 2 },
+  { name: "length", text: "Draft length at the start", min: 1 },
+  { name: "threshold", text: "Stop below this probability", max: 1, step: 0.02 },
+  { name: "nats", text: "Stop above this entropy, in nats", max: 4, step: 0.05 },
   {
     name: "cost",
     text: "Cost of a drafted token, in target passes",
     min: 0.02,
     max: 0.6,
     step: 0.02,
-    digits: 2,
   },
 ];
 

@@ -131,7 +131,7 @@ const taskState = (s) =>
     ? "Now each feature meets the token that was drawn from it."
     : "Each feature meets its own token, which it already contains.";
 
-const SHIFT = { name: "shift", text: "shift of the tokens, in positions", min: 0, max: 1, digits: 0 };
+const SHIFT = { name: "shift", text: "shift of the tokens, in positions", max: 1 };
 
 function render({ model, el }) {
   const state = () => stateOf(model, DEFAULTS);

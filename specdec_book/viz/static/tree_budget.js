@@ -3,7 +3,7 @@
 
 const MAX_NODES = 64;
 const DEPTH = 16;
-const COLORS = { tree: "var(--sdl-one)", chain: "var(--sdl-other)", speedup: "var(--sdl-ink)" };
+const COLORS = { tree: "one", chain: "other", speedup: "ink" };
 
 const formulas = {
   // Nodes { parent, level, rank, worth } of the best tree, the likeliest first: its first n nodes are the best tree of
@@ -88,75 +88,35 @@ function drawTree(svg, width, tree) {
   const radius = (worth) => 2.5 + 7 * Math.sqrt(worth);
   const edges = tree.map((node, i) => {
     const [from, to] = [places.get(node.parent), places.get(i)];
-    return make("line", {
-      x1: from[0],
-      y1: from[1],
-      x2: to[0],
-      y2: to[1],
-      stroke: "var(--sdl-control-line)",
-      "stroke-width": 1 + 3 * node.worth,
-    });
+    return stroke(...from, ...to, "control-line", { "stroke-width": 1 + 3 * node.worth });
   });
   const dots = tree.map((node, i) => {
     const newest = i === tree.length - 1;
-    const dot = make(
-      "circle",
-      {
-        cx: places.get(i)[0],
-        cy: places.get(i)[1],
-        r: radius(node.worth),
-        fill: "var(--sdl-draft)",
-        stroke: newest ? "var(--sdl-ink)" : "var(--sdl-surface)",
-        "stroke-width": newest ? 2.5 : 1.5,
-      },
-      make(
-        "title",
-        {},
-        `sibling ${node.rank + 1} on level ${node.level + 1}, accepted with probability ${node.worth.toFixed(3)}`,
-      ),
-    );
+    const frame = { stroke: ink(newest ? "ink" : "surface"), "stroke-width": newest ? 2.5 : 1.5 };
+    const dot = disc(...places.get(i), radius(node.worth), "draft", frame);
+    const where = `sibling ${node.rank + 1} on level ${node.level + 1}`;
+    dot.append(make("title", {}, `${where}, accepted with probability ${node.worth.toFixed(3)}`));
     return dot;
   });
   const [x, y] = places.get(-1);
   svg.replaceChildren(
     ...edges,
-    make("circle", {
-      cx: x,
-      cy: y,
-      r: 9.5,
-      fill: "var(--sdl-target)",
-      stroke: "var(--sdl-surface)",
-      "stroke-width": 1.5,
-    }),
+    disc(x, y, 9.5, "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
     ...dots,
-    make("text", { x, y: y - 14, "text-anchor": "middle" }, "last token"),
+    svgText(x, y - 14, "last token", { "text-anchor": "middle" }),
   );
 }
 
 function drawCurves(svg, width, s, { peak, tokens, chain }) {
   const box = { left: 36, right: width - 74, top: 14, bottom: heightAt(width) - 46 };
   const top = Math.max(...tokens, ...peak.all) * 1.08;
-  const x = (n) => box.left + (n / MAX_NODES) * (box.right - box.left);
-  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  const { x, y, at } = scales(box, [0, MAX_NODES], [0, top]);
+  const levels = Array.from({ length: Math.floor(top) + 1 }, (_, v) => v);
   svg.setAttribute("height", heightAt(width));
   svg.replaceChildren();
-  rulings(
-    svg,
-    box,
-    y,
-    Array.from({ length: Math.floor(top) + 1 }, (_, v) => v),
-  );
+  rulings(svg, box, y, levels);
   axisBelow(svg, box, x, [0, 16, 32, 48, 64], "drafted nodes");
-  svg.append(
-    make("line", {
-      x1: x(s.nodes),
-      x2: x(s.nodes),
-      y1: box.top,
-      y2: box.bottom,
-      stroke: "var(--sdl-ink)",
-      "stroke-dasharray": "2 3",
-    }),
-  );
+  svg.append(stroke(x(s.nodes), box.top, x(s.nodes), box.bottom, "ink", { "stroke-dasharray": "2 3" }));
   const ends = [
     [tokens, COLORS.tree, "none", "tokens, tree"],
     [chain, COLORS.chain, "6 4", "tokens, chain"],
@@ -166,25 +126,20 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
   ends.forEach((end, i) => {
     if (i) end.at = Math.max(end.at, ends[i - 1].at + 26);
   });
-  for (const { values, color, dash, words, at } of ends) {
+  for (const { values, color, dash, words, at: end } of ends) {
     const [first, second] = words.split(", ");
+    const points = values.map((v, n) => [x(n), y(v)]);
     svg.append(
-      curve(
-        values.map((v, n) => [x(n), y(v)]),
-        color,
-        { "stroke-dasharray": dash },
-      ),
-      svgText(box.right + 6, at, `${first},`, { class: "sdl-small" }),
-      svgText(box.right + 6, at + 12, second, { class: "sdl-small" }),
+      curve(points, color, { "stroke-dasharray": dash }),
+      svgText(box.right + 6, end, `${first},`, { class: "sdl-small" }),
+      svgText(box.right + 6, end + 12, second, { class: "sdl-small" }),
     );
   }
-  const mark = (v, fill, stroke) => make("circle", { cx: x(s.nodes), cy: y(v), r: 6, fill, stroke });
   svg.append(
-    mark(tokens[s.nodes], COLORS.tree, "var(--sdl-ink)"),
-    mark(peak.all[s.nodes], COLORS.speedup, "var(--sdl-surface)"),
+    disc(x(s.nodes), y(tokens[s.nodes]), 6, COLORS.tree, { stroke: ink("ink") }),
+    disc(x(s.nodes), y(peak.all[s.nodes]), 6, COLORS.speedup, { stroke: ink("surface") }),
   );
-  return (px) =>
-    Math.min(MAX_NODES, Math.max(0, Math.round(((px - box.left) / (box.right - box.left)) * MAX_NODES)));
+  return (px) => Math.round(at(px, 0)[0]);
 }
 
 // The task: the fastest budget when T(k) grows twice as fast as measured ---------------------------
@@ -201,24 +156,23 @@ function taskState(s, peak) {
 }
 
 const SLIDERS = [
-  { name: "nodes", text: "Budget", note: "drafted nodes", min: 0, max: MAX_NODES, digits: 0 },
+  { name: "nodes", text: "Budget", note: "drafted nodes", max: MAX_NODES },
   {
     name: "stretch",
     text: "Growth of T(k)",
     note: "1×: as measured",
-    min: 0,
     max: 4,
     step: 0.1,
     show: times,
   },
-  { name: "draft", text: "Cost of drafting a level", note: "in T(1)", min: 0, max: 1, step: 0.01, digits: 2 },
+  { name: "draft", text: "Cost of drafting a level", note: "in T(1)", max: 1, step: 0.01 },
 ];
 const TREE = "The best tree of this budget";
 const NAMES = ["rates", "ks", "times", "draft", "overhead", "nodes", "stretch"];
 
 function render({ model, el }) {
   const id = newId("budget");
-  const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name)]));
+  const state = () => valuesOf(model, NAMES);
   const change = (values) => assign(model, values);
   const [[budget, stretch, draft], show] = numberFields(id, SLIDERS, change);
   const tree = chart(
@@ -234,16 +188,16 @@ function render({ model, el }) {
     {},
   );
   let nodesAt = () => null;
-  let curve = {}; // does not depend on the budget
+  let memory = {}; // does not depend on the budget
   const curveOf = ({ nodes, ...rest }) => {
     const key = JSON.stringify(rest);
-    if (curve.key === key) return curve;
+    if (memory.key === key) return memory;
     const tokens = Array.from({ length: MAX_NODES + 1 }, (_, n) =>
       formulas.expected(formulas.best(rest.rates, n)),
     );
     const chain = tokens.map((_, n) => formulas.chain(rest.rates[0], n));
-    curve = { key, tokens, chain, peak: formulas.fastest(rest) };
-    return curve;
+    memory = { key, tokens, chain, peak: formulas.fastest(rest) };
+    return memory;
   };
   const draw = () => {
     const s = state();
@@ -253,7 +207,7 @@ function render({ model, el }) {
     show(s);
     drawTree(tree.svg, widthOf(tree.svg) || 320, shown);
     tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
-    nodesAt = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, curve);
+    nodesAt = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, memory);
     const numbers = [
       ["tokens per pass, tree", formulas.expected(shown).toFixed(2)],
       ["pass time, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],

@@ -2,7 +2,7 @@
 
 const MAX_NODES = 16;
 const [ROW, PILL] = [39, 33];
-const DEFAULTS = { parents: [], accuracies: [[]], budget: 8, mask_kind: "tree", guesses: [], context: "" };
+const NAMES = ["parents", "accuracies", "budget", "mask_kind", "guesses", "context"];
 
 const formulas = {
   depth: (parents) => parents.map((_, i) => formulas.path(parents, i).length - 1),
@@ -174,22 +174,27 @@ function drawTree(view, s, selected, shown) {
   );
 }
 
+const MARKS = {
+  yes: ["accent", "ancestor"],
+  self: ["accent", "itself"],
+  context: ["muted", "context"],
+  leak: ["none", "leak: not on the path"],
+  no: ["none", "masked"],
+};
+
+// A cell of the mask, or of its legend: a square, and what its kind adds.
 function cell(kind, x, y, size) {
-  const middle = size / 2;
-  const box = (extra) =>
-    make("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 2, ...extra });
-  if (kind === "no") return [box({ fill: "none", stroke: "var(--sdl-grid)" })];
-  if (kind === "leak")
-    return [
-      box({ fill: "none", stroke: "var(--sdl-rejected)", "stroke-width": 2, "stroke-dasharray": "3 2" }),
-      make("text", { x: x + middle, y: y + middle + 5, "text-anchor": "middle", "font-weight": 700 }, "!"),
-    ];
-  return [
-    box({ fill: kind === "context" ? "var(--sdl-muted)" : "var(--sdl-accent)" }),
-    ...(kind === "self"
-      ? [make("circle", { cx: x + middle, cy: y + middle, r: size / 5, fill: "var(--sdl-surface)" })]
-      : []),
-  ];
+  const lines = {
+    no: { stroke: ink("grid") },
+    leak: { stroke: ink("rejected"), "stroke-width": 2, "stroke-dasharray": "3 2" },
+  };
+  const [cx, cy] = [x + size / 2, y + size / 2];
+  const more = {
+    self: [disc(cx, cy, size / 5, "surface")],
+    leak: [svgText(cx, cy + 5, "!", { "text-anchor": "middle", "font-weight": 700 })],
+  };
+  const square = block(x + 1, y + 1, size - 2, size - 2, MARKS[kind][0], { rx: 2, ...lines[kind] });
+  return [square, ...(more[kind] ?? [])];
 }
 
 // Draws the mask; it is rebuilt only for another tree. The selected row is framed.
@@ -197,12 +202,8 @@ function drawMask(svg, s, shown) {
   const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
   const size = Math.min(24, (Math.max(widthOf(svg), 240) - left - 2) / (count + 1));
   const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
-  const words = (text, x, y, extra = {}) =>
-    make(
-      "text",
-      { x, y, "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}`, ...extra },
-      text,
-    );
+  const style = { "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}` };
+  const words = (text, x, y) => svgText(x, y, text, style);
   const rowAt = (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
   const frameRow = () => {
     svg.querySelectorAll(".sdl-mask-row").forEach((label, i) => {
@@ -216,63 +217,51 @@ function drawMask(svg, s, shown) {
   if (svg.sdlContent === content) return frameRow();
   svg.sdlContent = content;
   svg.setAttribute("height", top + size * count + 6);
-  svg.replaceChildren(
-    words("ctx", left + size / 2 - 2, 13),
-    ...s.parents.map((_, j) => words(String(j), left + size * (j + 1.5), 13)),
-  );
-  s.parents.forEach((_, i) => {
+  const verbs = { leak: "wrongly attends to", no: "does not attend to" };
+  const group = (i, j) => {
+    const kind = i === j ? "self" : allowed[i][j] ? "yes" : rule[i][j] ? "leak" : "no";
+    const title = `node ${i} ${verbs[kind] ?? "attends to"} node ${j}, ${formulas.relation(s.parents, i, j)}`;
+    const square = cell(kind, left + size * (j + 1), top + size * i, size);
+    return make("g", { class: `sdl-cell-${kind}` }, make("title", {}, title), ...square);
+  };
+  const row = (_, i) => {
     const y = top + size * i;
-    svg.append(
+    return [
       make("g", { class: "sdl-mask-row" }, words(String(i), 12, y + size / 2 + 4)),
       words(`+${depth[i] + 1}`, 34, y + size / 2 + 4),
       ...cell("context", left, y, size),
-    );
-    s.parents.forEach((__, j) => {
-      const kind = i === j ? "self" : allowed[i][j] ? "yes" : rule[i][j] ? "leak" : "no";
-      svg.append(
-        make(
-          "g",
-          { class: `sdl-cell-${kind}` },
-          make(
-            "title",
-            {},
-            `node ${i} ${{ leak: "wrongly attends to", no: "does not attend to" }[kind] ?? "attends to"} node ${j}, ${formulas.relation(s.parents, i, j)}`,
-          ),
-          ...cell(kind, left + size * (j + 1), y, size),
-        ),
-      );
-    });
-  });
-  const frame = { x: 1, width: left + size * (count + 1), height: size + 2, rx: 3 };
-  svg.append(make("rect", { ...frame, fill: "none", stroke: "var(--sdl-ink)", "stroke-width": 2 }));
-  svg.setAttribute(
-    "aria-label",
-    `${s.mask_kind === "tree" ? "Tree" : "Naive causal"} mask of ${count} nodes. The table below lists every row.`,
+      ...s.parents.map((__, j) => group(i, j)),
+    ];
+  };
+  const frame = { rx: 3, stroke: ink("ink"), "stroke-width": 2 };
+  svg.replaceChildren(
+    words("ctx", left + size / 2 - 2, 13),
+    ...s.parents.map((_, j) => words(String(j), left + size * (j + 1.5), 13)),
+    ...s.parents.flatMap(row),
+    block(1, 0, left + size * (count + 1), size + 2, "none", frame),
   );
+  const kind = s.mask_kind === "tree" ? "Tree" : "Naive causal";
+  svg.setAttribute("aria-label", `${kind} mask of ${count} nodes. The table below lists every row.`);
   return frameRow();
 }
 
+const NODE_HEADS = ["node", "word", "parent", "position", "probability", "attends to"];
+
 function drawNumbers({ list, body }, s) {
   const mask = formulas.mask(s.parents, s.mask_kind);
-  list.textContent = `parents = [${s.parents.join(", ")}]; paths: ${
-    formulas
-      .paths(s.parents)
-      .map((path) => path.join("→"))
-      .join(", ") || "none"
-  }.`;
+  const paths = formulas.paths(s.parents).map((path) => path.join("→"));
+  list.textContent = `parents = [${s.parents.join(", ")}]; paths: ${paths.join(", ") || "none"}.`;
+  const rows = s.parents.map((parent, node) => [
+    String(node),
+    wordOf(s, node),
+    String(parent),
+    `+${formulas.path(s.parents, node).length}`,
+    digits(formulas.probability(s.parents, node, s.accuracies)),
+    `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
+  ]);
   showRows(
     body,
-    s.parents.map((parent, node) => {
-      const texts = [
-        wordOf(s, node),
-        String(parent),
-        `+${formulas.path(s.parents, node).length}`,
-        digits(formulas.probability(s.parents, node, s.accuracies)),
-        `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
-      ];
-      const cells = () => texts.map((text) => make("td", {}, text));
-      return [texts, () => make("tr", {}, make("th", { scope: "row" }, String(node)), ...cells())];
-    }),
+    rows.map((row) => [row, () => numbersRow(row)]),
   );
 }
 
@@ -287,92 +276,53 @@ function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
   ];
 }
 
-const table = (caption, heads, body) =>
-  scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
-
 function accuracyTable({ accuracies, guesses }) {
-  const ranks = Math.max(...accuracies.map((row) => row.length));
-  const body = make(
-    "tbody",
-    {},
-    ...accuracies.map((row, head) =>
-      make(
-        "tr",
-        {},
-        make("th", { scope: "row" }, `head ${head + 1}`),
-        ...Array.from({ length: ranks }, (_, r) =>
-          make("td", {}, r < row.length ? digits(row[r]) : "", make("small", {}, guesses[head]?.[r] ?? "")),
-        ),
-      ),
-    ),
-  );
-  return table(
-    "Accuracy of each head by rank",
-    [hidden("head"), ...Array.from({ length: ranks }, (_, r) => `guess ${r + 1}`)],
-    body,
-  );
+  const ranks = [...Array(Math.max(...accuracies.map((row) => row.length))).keys()];
+  const rows = accuracies.map((row, head) => [
+    `head ${head + 1}`,
+    ...ranks.map((r) => [r < row.length ? digits(row[r]) : "", make("small", {}, guesses[head]?.[r] ?? "")]),
+  ]);
+  const heads = [hidden("head"), ...ranks.map((r) => `guess ${r + 1}`)];
+  return numbersTable("Accuracy of each head by rank", heads, make("tbody", {}, ...rows.map(numbersRow)));
 }
 
-const legend = () =>
-  make(
-    "ul",
-    { class: "sdl-legend" },
-    ...[
-      ["yes", "ancestor"],
-      ["self", "itself"],
-      ["context", "context"],
-      ["leak", "leak: not on the path"],
-      ["no", "masked"],
-    ].map(([kind, text]) =>
-      make(
-        "li",
-        {},
-        make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18)),
-        text,
-      ),
-    ),
-  );
+const legend = () => {
+  const swatch = (kind) =>
+    make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18));
+  const entries = Object.entries(MARKS).map(([kind, [, words]]) => make("li", {}, swatch(kind), words));
+  return make("ul", { class: "sdl-legend" }, ...entries);
+};
 
 function treeView(instructions) {
   const edges = make("svg", { "aria-hidden": "true" });
   const tree = make("div", { role: "tree", "aria-label": "Token tree", "aria-describedby": instructions });
   const ghost = make("div", { class: "sdl-node sdl-ghost", "aria-hidden": "true", title: "Add this child" });
-  return {
-    edges,
-    tree,
-    ghost,
-    items: new Map(),
-    canvas: make("div", { class: "sdl-canvas" }, edges, tree, ghost),
-  };
+  const canvas = make("div", { class: "sdl-canvas" }, edges, tree, ghost);
+  return { edges, tree, ghost, canvas, items: new Map() };
 }
 
 function rebuildItems(view, s, onFocus, onHover) {
   const depth = formulas.depth(s.parents);
   const itemOf = (node) => {
     const siblings = node < 0 ? [-1] : formulas.children(s.parents, s.parents[node]);
-    const words =
+    const [words, below] =
       node < 0
-        ? [make("b", {}, "root")]
-        : [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
-    const below =
-      node < 0
-        ? [s.context.split(/\s+/).at(-1), hidden(", the last committed token")]
+        ? [[make("b", {}, "root")], [s.context.split(/\s+/).at(-1), hidden(", the last committed token")]]
         : [
-            hidden(", accepted with probability "),
-            digits(formulas.probability(s.parents, node, s.accuracies)),
-            hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`),
+            [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`],
+            [
+              hidden(", accepted with probability "),
+              digits(formulas.probability(s.parents, node, s.accuracies)),
+              hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`),
+            ],
           ];
-    const item = make(
-      "div",
-      {
-        role: "treeitem",
-        "aria-level": node < 0 ? 1 : depth[node] + 2,
-        "aria-setsize": siblings.length,
-        "aria-posinset": siblings.indexOf(node) + 1,
-      },
-      make("span", {}, ...words),
-      make("small", {}, ...below),
-    );
+    const about = {
+      role: "treeitem",
+      "aria-level": node < 0 ? 1 : depth[node] + 2,
+      "aria-setsize": siblings.length,
+      "aria-posinset": siblings.indexOf(node) + 1,
+    };
+    const item = make("div", about, make("span", {}, ...words), make("small", {}, ...below));
     item.addEventListener("focus", () => onFocus(node));
     item.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && onHover(node));
     item.addEventListener("pointerleave", () => onHover(null));
@@ -397,20 +347,18 @@ function toolbar(id, actions) {
     causal: button("Naive causal mask", () => actions.flip("causal")),
   };
   const { input, output } = slider(id, { step: 1 }, actions.select);
-  const best = button("Show the best tree", actions.best);
+  const edits = [
+    ["Add child", actions.grow],
+    ["Remove", actions.prune],
+    ["Undo", actions.undo],
+    ["Reset", actions.reset],
+    ["Show the best tree", actions.best],
+  ];
   return {
     masks,
     input,
     output,
-    edit: make(
-      "div",
-      { class: "sdl-row" },
-      button("Add child", actions.grow),
-      button("Remove", actions.prune),
-      button("Undo", actions.undo),
-      button("Reset", actions.reset),
-      best,
-    ),
+    edit: make("div", { class: "sdl-row" }, ...edits.map((edit) => button(...edit))),
     flip: make("div", { class: "sdl-row", role: "group", "aria-label": "Mask" }, ...Object.values(masks)),
     slider: field(id, "Selected row", output, input),
   };
@@ -420,30 +368,19 @@ function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest], r
   const keys = "Number: probability of acceptance. Keys: arrows, Enter adds, Delete removes.";
   const note = (words, more = {}) => make("p", { class: "sdl-note", ...more }, words);
   const rows = note("Row: node and position. Column: node it attends to.");
+  const tree = figure("The tree", "", tools.edit, note(keys, { id: `${id}-keys` }), view.canvas);
   const mask = figure("The mask", "", tools.flip, rows, parts.svg, legend());
+  const nodes = numbersTable("Nodes", NODE_HEADS, parts.body);
   return [
     task,
     chartRow(
-      phoneFold(
-        "Change the tree",
-        { class: "sdl-wide" },
-        repaint,
-        figure("The tree", "", tools.edit, note(keys, { id: `${id}-keys` }), view.canvas),
-      ),
+      phoneFold("Change the tree", { class: "sdl-wide" }, repaint, tree),
       make("div", { class: "sdl-chart sdl-narrow" }, mask),
     ),
     tools.slider,
     make("div", {}, spoken),
     few,
-    foldRow(
-      rest,
-      foldOf(
-        "Accuracies and nodes",
-        accuracyTable(s),
-        parts.list,
-        table("Nodes", ["node", "word", "parent", "position", "probability", "attends to"], parts.body),
-      ),
-    ),
+    foldRow(rest, foldOf("Accuracies and nodes", accuracyTable(s), parts.list, nodes)),
   ];
 }
 
@@ -456,8 +393,7 @@ function actionsOn(model, own, state, repaint) {
   };
   const commit = (parents, note, changes = {}) => {
     Object.assign(own, { note, past: [...own.past, state().parents], hovered: null }, changes);
-    model.set("parents", parents);
-    model.save_changes();
+    assign(model, { parents });
   };
   return {
     select: (node) => say("", { selected: node, hovered: null }),
@@ -504,20 +440,14 @@ function actionsOn(model, own, state, repaint) {
       ),
     flip(kind) {
       own.note = "";
-      model.set("mask_kind", kind);
-      model.save_changes();
+      assign(model, { mask_kind: kind });
     },
   };
 }
 
 function listen(view, parts, own, state, actions) {
-  const keys = {
-    Enter: actions.grow,
-    "+": actions.grow,
-    Delete: actions.prune,
-    Backspace: actions.prune,
-    "-": actions.prune,
-  };
+  const [add, remove] = [actions.grow, actions.prune];
+  const keys = { Enter: add, "+": add, Delete: remove, Backspace: remove, "-": remove };
   view.tree.addEventListener("keydown", (event) => {
     const next = neighbours(state().parents, own.selected, [...view.items.keys()])[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey || !(keys[event.key] || next !== undefined)) return;
@@ -536,7 +466,7 @@ function listen(view, parts, own, state, actions) {
 
 function render({ model, el }) {
   const id = newId("tree");
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => valuesOf(model, NAMES);
   const s = state();
   const own = {
     selected: s.parents.findIndex((_, i) => i > 0 && formulas.relation(s.parents, i, i - 1) === "its cousin"),

@@ -1,10 +1,14 @@
-"""The ticks of the roofline's axes have round steps and one unit."""
+"""The roofline: its presets, and the ticks of its axes, which have round steps and one unit."""
 
 import re
 
 import pytest
+from javascript import evaluate
 
 from specdec_book.viz import Roofline
+from specdec_book.viz.interactive import source
+from specdec_book.viz.roofline import WIDTHS
+from specdec_lite import roofline
 
 TICKS = """() => [...document.querySelectorAll("svg")].at(-1).querySelectorAll("text.sdl-faint")
   .values().map((text) => text.textContent).toArray()"""
@@ -32,3 +36,23 @@ def test_the_time_axis_has_round_ticks(mounted, setting):
 def test_the_check_recognizes_uneven_ticks():
     assert not is_even(["0", "28 ms", "56 ms"]) and not is_even(["0", "500 ms", "1 s"])
     assert is_even(["0", "20 ms", "40 ms"])
+
+
+def test_presets_stay_on_the_sliders_and_name_their_source():
+    (presets,) = evaluate("roofline", [{"name": "presets", "args": []}])
+    numbers = set(Roofline.class_traits()) - {"machines"}
+    for preset in presets:
+        Roofline(**{name: value for name, value in preset.items() if name in numbers})
+        assert "Datasheet" not in preset["group"] or all(
+            re.fullmatch(r"[\w.-]+/[\w/-]+", part) for part in preset["source"].split(" and ")
+        )
+    example = presets[0]
+    reading, computing = roofline.pass_seconds(
+        example["parameters"],
+        example["bytes_per_weight"],
+        example["bandwidth"],
+        example["throughput"],
+    )
+    assert reading == pytest.approx(0.07) and computing / reading == pytest.approx(0.0064, abs=5e-5)
+    offered = re.findall(r"\[([\d.]+), \"[\d½] byte", source("roofline"))
+    assert tuple(map(float, offered)) == WIDTHS

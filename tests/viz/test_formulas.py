@@ -1,0 +1,263 @@
+"""Formulas in two languages: each JavaScript formula beside the Python that it repeats, in one table."""
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from itertools import product
+
+import pytest
+import torch
+from javascript import evaluate
+
+from specdec_book import recordings
+from specdec_book.viz import serving
+from specdec_book.viz.roofline import WIDTHS
+from specdec_lite import roofline, theory
+from specdec_lite.sampling import Sampling
+from specdec_lite.simulation import advice
+from specdec_lite.simulation.estimate import FITTED, Hardware, tabulate
+from specdec_lite.simulation.goodput import PassTimes, best_under_load, goodput, steady
+from specdec_lite.tree import TokenTree
+
+ALPHAS, GAMMAS = (0, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 1), (1, 2, 3, 5, 8, 24)
+COSTS = (0, 0.02, 0.1, 0.3, 0.9, 1, 1.2)
+MODELS, MACHINES = ([1e6, 10.8e6, 70e9], WIDTHS), ([2e10, 2e12], [3e11, 3.12e14])
+PASSES = [*product(*MODELS, *MACHINES, [1, 5, 32], [1, 8], [0.0, 1e9])]
+
+
+def columns(*places: int) -> set[tuple]:
+    """Return some columns of `PASSES`."""
+    return {tuple(point[place] for place in places) for point in PASSES}
+
+
+def parents(seed: int, count: int = 200) -> list[list[int]]:
+    """Return some trees as lists of parents, at random and by hand."""
+    rng = random.Random(seed)
+    by_hand = [[], [-1], [-1, 0, 1, 2], [-1, -1, -1], [-1, -1, 0, 0, 0, 1, 1, 1]]
+    return by_hand + [
+        [rng.randrange(-1, node) for node in range(rng.randint(1, 16))] for _ in range(count)
+    ]
+
+
+def of(shape: list[int]) -> TokenTree:
+    return TokenTree([0] * len(shape), shape)
+
+
+def leaks(shape: list[int]) -> list:
+    mask = of(shape).mask
+    return [[i, j] for i in range(len(shape)) for j in range(i) if not mask[i, j]]
+
+
+def causal(shape: list[int], kind: str) -> list:
+    return [[j <= i for j in range(len(shape))] for i in range(len(shape))]
+
+
+def level(nodes: list[dict], i: int) -> int:
+    return 1 + of([node["parent"] for node in nodes]).depth[i].item()
+
+
+def growing(seed: int, count: int = 12) -> list[dict]:
+    """Return the nodes of a tree that an EAGLE head might have drafted."""
+    rng = random.Random(seed)
+    nodes: list[dict] = []
+    for node in range(count):
+        parent = rng.randrange(-1, node)
+        above = nodes[parent] if parent >= 0 else {"worth": 1.0, "right": True}
+        right = above["right"] and not any(n["right"] and n["parent"] == parent for n in nodes)
+        worth = above["worth"] * rng.random()
+        nodes.append({"word": "x", "parent": parent, "worth": worth, "right": right})
+    return nodes
+
+
+def first_lead(grown: list[dict], fixed: list[dict]) -> int:
+    """Return the smallest budget at which more nodes of the first tree are accepted; 0 if none is."""
+    right = [[node["right"] for node in nodes] for nodes in (grown, fixed)]
+    budgets = range(1, len(grown) + 1)
+    return next((n for n in budgets if sum(right[0][:n]) > sum(right[1][:n])), 0)
+
+
+CONTEXTS = recordings.load("next-words").data["contexts"]
+SAMPLINGS = [(1.0, 0, 1.0), (0.0, 0, 1.0), (0.3, 0, 1.0), (2.0, 0, 1.0), (1.0, 1, 1.0)]
+SAMPLINGS += [(1.0, 3, 1.0), (1.5, 50, 1.0), (1.0, 0, 0.7), (1.8, 0, 0.95), (1.2, 20, 0.5)]
+SAMPLINGS += [(0.0, 5, 0.3)]
+# a published mistake leaves out the token whose mass reaches top_p
+REACHED = ([["a", 2.0], ["b", 1.0], ["c", 0.0]], [], 1.0, 0, 0.7)
+
+
+def adjusted(words: list, tail: list, temperature: float, top_k: int, top_p: float) -> dict:
+    """Return the distribution of the recorded words; each tail logit is repeated by its count."""
+    logits = [logit for _, logit in words] + [logit for logit, count in tail for _ in range(count)]
+    row = Sampling(temperature, top_k or None, top_p)(torch.tensor(logits, dtype=torch.float64))
+    rest = row[len(words) :].sum().item()
+    return {"probs": row[: len(words)].tolist(), "rest": rest, "count": int((row > 0).sum())}
+
+
+def situations() -> list[tuple]:
+    """Return inputs of the advice: the table's own, some at random, and some with a measured round."""
+    rng = random.Random(0)
+    key = lambda entry: entry if isinstance(entry, int) else entry["key"]
+    cases = [each["inputs"] for each in advice.TABLE["situations"]]
+    menus = advice.INPUTS.items()
+    cases += [{name: key(rng.choice(menu)) for name, menu in menus} for _ in range(60)]
+    measured = {"tau": 2.2, "gamma": 3, "speedup": 0.8}
+    cases += [case | measured | {"alpha": rng.choice([0, 0.7])} for case in cases[:20]]
+    return [(case,) for case in cases]
+
+
+SMALL = PassTimes((1, 3), (1, 2, 4), ((1.0, 1.5, 2.0), (1.1, 3.0, 4.5)), (0.1, 0.25))
+NETWORKS = {0: (serving.DENSE, serving.SMALL), 3: (serving.MIXTURE, serving.NOTHING)}
+
+
+def times_of(pair: int, machine: int, context: int) -> PassTimes:
+    names = ("bandwidth", "throughput", "per_layer", "gpus")
+    hardware = Hardware(*(serving.MACHINES[machine][name] for name in names))
+    return tabulate(*NETWORKS[pair], hardware, context)
+
+
+def estimated(pair: dict, machine: dict, engine: dict, context: int) -> dict:
+    at = serving.PAIRS.index(pair), serving.MACHINES.index(machine)
+    table = serving.table("", times_of(*at, context))
+    return {name: table[name] for name in ("batches", "tokens", "seconds", "drafting")}
+
+
+def read(entry: dict) -> PassTimes:
+    rows = tuple(map(tuple, entry["seconds"]))
+    return PassTimes(
+        tuple(entry["batches"]), tuple(entry["tokens"]), rows, tuple(entry["drafting"])
+    )
+
+
+def flow(entry: dict, load: float, alpha: float, gamma: int, slots: int) -> dict:
+    state = steady(load, alpha, gamma, read(entry), slots)
+    numbers = {name: getattr(state, name) for name in ("batch", "latency", "capacity")}
+    return numbers | {"overloaded": state.is_overloaded}
+
+
+def loads(shares: Iterable[float]) -> Iterable[tuple[dict, float]]:
+    """Return tables of pass times, each with loads at some shares of its capacity."""
+    for times in (times_of(0, 0, 512), times_of(3, 1, 8192), SMALL):
+        full = steady(1e-9, 0.0, 0, times, times.batches[-1]).capacity
+        yield from ((serving.table("", times), share * full) for share in shares)
+
+
+KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]
+BETWEEN = {1: 1.0, 2: 1.1, 3: 1.1 + 0.05 / 3, 41: 2.25, 65: 3.0}
+TREES = [(shape,) for shape in parents(0)]
+GROWN = [(growing(seed), budget) for seed in range(20) for budget in (1, 5, 12)]
+FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
+    "explorer": [
+        ("expectedTokens", theory.expected_tokens, product(ALPHAS, GAMMAS)),
+        ("walltimeImprovement", theory.walltime_improvement, product(ALPHAS, GAMMAS, COSTS)),
+        ("operationsFactor", theory.operations_factor, product(ALPHAS, GAMMAS, COSTS)),
+        ("draftedAcceptance", theory.drafted_acceptance, product(ALPHAS, GAMMAS)),
+        ("guaranteedImprovement", theory.guaranteed_improvement, product(ALPHAS, COSTS)),
+        ("draftingShare", theory.drafting_share, product(GAMMAS, COSTS, [1.3], [0.1])),
+        (
+            "correctedImprovement",
+            theory.corrected_improvement,
+            product([1 + alpha for alpha in ALPHAS], GAMMAS, COSTS, [1.3], [0.1]),
+        ),
+    ],
+    "roofline": [
+        ("passBytes", roofline.pass_bytes, columns(0, 1, 5, 6)),
+        ("passOperations", roofline.pass_operations, columns(0, 4, 5)),
+        ("arithmeticIntensity", roofline.arithmetic_intensity, columns(1, 4, 5)),
+        ("ridgeTokens", roofline.ridge_tokens, columns(1, 2, 3)),
+        ("passSeconds", roofline.pass_seconds, PASSES),
+    ],
+    "tree_explorer": [
+        ("depth", lambda shape: of(shape).depth.tolist(), TREES),
+        ("mask", lambda shape: of(shape).mask.tolist(), TREES),
+        ("mask", causal, [(shape, "causal") for (shape,) in TREES]),
+        ("paths", lambda shape: of(shape).paths(), TREES),
+        ("leaks", leaks, TREES),
+    ],
+    "growth": [
+        ("expected", lambda nodes, n: 1 + sum(node["worth"] for node in nodes[:n]), GROWN),
+        ("accepted", lambda nodes, n: sum(node["right"] for node in nodes[:n]), GROWN),
+        ("firstLead", first_lead, [(growing(seed), growing(seed + 100)) for seed in range(20)]),
+        ("depth", level, [(growing(seed), i) for seed in range(20) for i in range(12)]),
+    ],
+    "tree_budget": [
+        ("pass", lambda ks, times, k, growth: BETWEEN[k], [(KS, TIMES, k, 1) for k in BETWEEN])
+    ],
+    "next_word": [
+        (
+            "adjust",
+            adjusted,
+            [(c["words"], c["tail"], *each) for c in CONTEXTS for each in SAMPLINGS],
+        ),
+        ("adjust", adjusted, [REACHED]),
+    ],
+    "advice": [("card", lambda case: [list(row) for row in advice.card(case)], situations())],
+    "serving": [
+        (
+            "estimate",
+            estimated,
+            product(
+                [serving.PAIRS[pair] for pair in NETWORKS],
+                serving.MACHINES[:3],
+                [asdict(FITTED)],
+                (512, 32768),
+            ),
+        ),
+        (
+            "steady",
+            flow,
+            [
+                (*each, alpha, gamma, slots)
+                for each in loads((0.01, 0.4, 0.9, 1.5))
+                for alpha, slots in product((0.0, 0.7, 1.0), (1, 2, 3))
+                for gamma in (0, 2, each[0]["tokens"][-1] - 1)
+            ],
+        ),
+        (
+            "bestUnderLoad",
+            lambda entry, load, alpha, slots: best_under_load(load, alpha, read(entry), slots),
+            [(*each, 0.7, each[0]["batches"][-1]) for each in loads((0.05, 0.6, 0.97))],
+        ),
+        (
+            "goodput",
+            lambda entry, alpha, batch, gamma: goodput([alpha] * batch, gamma, read(entry)),
+            [(entry, 0.6, 3, 2) for entry, _ in loads((1.0,))],
+        ),
+    ],
+}
+"""Module → (its formula, the same in Python, cases of arguments) each."""
+ROWS = [(module, *row) for module, rows in FORMULAS.items() for row in rows]
+
+
+def differences(given, expected, place: str = "") -> list[str]:
+    """Return where two results differ; of a dict only the expected keys count."""
+    if isinstance(expected, dict):
+        pairs = [(given[key], value, f"{place}.{key}") for key, value in expected.items()]
+    elif isinstance(expected, list | tuple):
+        if len(given) != len(expected):
+            return [f"{place}: {len(given)} and not {len(expected)} entries"]
+        pairs = [(*both, f"{place}[{i}]") for i, both in enumerate(zip(given, expected))]
+    elif isinstance(expected, float):
+        same = math.isclose(given, expected, rel_tol=1e-12, abs_tol=1e-12)
+        return [] if same else [f"{place}: {given} and not {expected}"]
+    else:
+        return [] if given == expected else [f"{place}: {given} and not {expected}"]
+    return [line for each in pairs for line in differences(*each)]
+
+
+@pytest.mark.parametrize(
+    "module, name, python, cases", ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS]
+)
+def test_a_formula_equals_pythons(module: str, name: str, python: Callable, cases: Iterable):
+    cases = [*cases]
+    given = evaluate(module, [{"name": name, "args": [*case]} for case in cases])
+    wrong = [
+        f"{case}{line}"[:400]
+        for case, result in zip(cases, given, strict=True)
+        for line in differences(result, python(*case))
+    ]
+    assert cases and wrong == []
+
+
+def test_the_table_notices_another_result():
+    assert differences([1.0, {"a": 2}], [1.0 + 1e-8, {"a": 3}]) and differences([1], [1, 2])
+    assert not differences({"a": 1.0, "more": 0}, {"a": 1.0 + 1e-13})
