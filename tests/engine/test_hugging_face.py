@@ -11,7 +11,7 @@ import transformers
 from architectures import tiny
 from chosen import one_in
 from features_zoo import random_head
-from models_zoo import COMMON, FAMILIES, PROMPT, WINDOW, build, hugging_face, logits_of
+from models_zoo import COMMON, FAMILIES, PROMPT, build, hugging_face, logits_of
 from transformers import AutoModelForCausalLM
 
 from specdec_lite import CausalLM, generate
@@ -236,40 +236,6 @@ def test_the_self_test_changes_nothing(kind):
 
 
 # Nodes that are in the cache already ---------------------------------------------------------------
-
-LEVELS = TokenTree(range(20, 36), [-1, -1, *range(14)])  # two paths of eight nodes, alternating
-ENDS = (2, 5, 10, 16)  # the number of nodes fed after each pass
-
-
-@pytest.mark.parametrize("root", [True, False], ids=["root with the nodes", "root before them"])
-@pytest.mark.parametrize("family", ["Llama", "Gemma2", "Mistral"])
-def test_a_tree_fed_level_by_level_gives_the_logits_of_one_pass(family, root):
-    """The windows of Gemma2 and Mistral are shorter than a path.
-
-    Along a path a cached node's slot is not its position.
-    """
-    model = hugging_face(family)
-    assert int(LEVELS.depth.max()) >= WINDOW
-    whole = model.new_cache()
-    model.score(PROMPT, whole)
-    expected = model.score([19, *LEVELS.tokens.tolist()], whole, LEVELS).logits[0]
-    cache = model.new_cache()
-    model.score(PROMPT, cache)
-    rows = [] if root else [model.score([19], cache).logits[0]]
-    stored = 0
-    for end in ENDS:
-        tree = LEVELS.prune(range(end))[0]
-        fed = tree.tokens[stored:].tolist()
-        fed = [19, *fed] if root and not stored else fed
-        rows.append(model.score(fed, cache, tree, cached=stored).logits[0])
-        stored = end
-    assert torch.allclose(torch.cat(rows), expected, atol=1e-5) and cache.length == whole.length
-    for each in (cache, whole):
-        each.keep((0, 2, 4, 6))
-    ours, theirs = (model.score([5, 6], each).logits[0] for each in (cache, whole))
-    text = [*PROMPT, 19, 21, 23, 25, 5, 6]
-    assert torch.allclose(ours, theirs, atol=1e-5)
-    assert torch.allclose(ours, logits_of(model, text)[-2:], atol=1e-5)
 
 
 def test_a_tree_verified_path_by_path_is_fed_again():

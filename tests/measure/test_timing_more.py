@@ -25,16 +25,6 @@ def model() -> CausalLM:
     return CausalLM(Transformer(config))
 
 
-def test_samples_alternate_and_discard_the_warm_up():
-    ran = []
-    samples = timing.samples(
-        {"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}, CPU, repeats=3, warmup=2
-    )
-    assert ran == ["a", "b"] * 5
-    assert {name: len(seconds) for name, seconds in samples.items()} == {"a": 3, "b": 3}
-    assert all(s >= 0 for seconds in samples.values() for s in seconds)
-
-
 def test_spreads_are_medians_and_quartiles_of_the_samples(monkeypatch):
     readings = iter([9.0, 9.0, 9.0, 5.0, 1.0, 3.0, 2.0, 4.0])
     monkeypatch.setattr(clocks, "clocked", lambda job, device: next(readings))
@@ -70,11 +60,6 @@ def test_pass_times_feed_k_tokens_in_every_row(model, monkeypatch):
         (b, k) for b in (1, 2) for k in (1, 3, 40)
     }
     assert {length for _, length in fed} == {0, 8}, "every pass starts from the same context"
-
-
-def test_read_bandwidth_is_positive_for_each_size():
-    bandwidths = timing.read_bandwidth([1 << 12, 1 << 16], repeats=2)
-    assert list(bandwidths) == [1 << 12, 1 << 16] and all(rate > 0 for rate in bandwidths.values())
 
 
 def test_cache_size_is_bytes_or_unknown():
