@@ -15,7 +15,7 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Cache, Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Sampling, draw_unread
-from specdec_lite.speculation import Context, Session
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 
@@ -78,6 +78,20 @@ class Followed:
         They come from the verdict, because reading them here would wait for the device.
         """
         self.text = torch.cat((self.text, torch.tensor(verdict.tokens, dtype=torch.long)))
+
+
+class ChainDrafter(Drafter):
+    """A drafter of chains. Subclasses implement `start`.
+
+    Args:
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+    """
+
+    def __init__(self, gamma: int | Length):
+        self.length = Length.of(gamma)
+
+    def limits(self) -> Limits:
+        return Limits.chain(self.length.gamma)
 
 
 class ChainSession(Session):

@@ -12,7 +12,7 @@ import torch
 
 from specdec_lite import checks
 from specdec_lite.checks import whole
-from specdec_lite.drafters.chain import ChainSession, common_prefix
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, common_prefix
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
@@ -146,7 +146,7 @@ def frequency_tree(
 # Source: Saxena 2023, prompt lookup decoding.
 
 
-class PromptLookupDrafter(Drafter):
+class PromptLookupDrafter(ChainDrafter):
     """Find the last n tokens earlier in prompt and output, and propose what followed them there.
 
     The tokens are chosen, not drawn. Without a match nothing is proposed.
@@ -163,15 +163,12 @@ class PromptLookupDrafter(Drafter):
     def __init__(
         self, gamma: int | Length = 8, max_ngram: int = 3, min_ngram: int = 1, latest: bool = True
     ):
-        self.length = Length.of(gamma)
+        super().__init__(gamma)
         self.orders = match_lengths(max_ngram, min_ngram)
         self.latest = latest
 
     def start(self, context: Context) -> "PromptLookupSession":
         return PromptLookupSession(self)
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.length.gamma)
 
 
 class PromptLookupSession(ChainSession):
@@ -203,7 +200,7 @@ class PromptLookupSession(ChainSession):
 # answer.
 
 
-class ReferenceLookupDrafter(Drafter):
+class ReferenceLookupDrafter(ChainDrafter):
     """Find the last n tokens in a reference, and propose what follows them there.
 
     In every reference a pointer moves forward with the accepted tokens, and only positions after
@@ -224,7 +221,7 @@ class ReferenceLookupDrafter(Drafter):
         max_ngram: int = 3,
         min_ngram: int = 1,
     ):
-        self.length = Length.of(gamma)
+        super().__init__(gamma)
         self.orders = match_lengths(max_ngram, min_ngram)
         self.references = [NgramIndex(self.orders) for _ in references]
         for index, reference in zip(self.references, references):
@@ -236,9 +233,6 @@ class ReferenceLookupDrafter(Drafter):
     def check(self, target: CausalLM, positions: int) -> None:
         for index in self.references:
             token_ids("references", index.text, target.vocab_size)
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.length.gamma)
 
 
 class ReferenceLookupSession(ChainSession):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.drafters.chain import ChainSession, Followed, draft_chain
@@ -29,7 +29,7 @@ from specdec_lite.drafters.trees import (
 )
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import read_config
-from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits
 from specdec_lite.transfer import upload
@@ -309,7 +309,7 @@ def stored_eagle3(**config) -> Eagle3Head:
 # (DeepSeek-V3), section 2.2. Their one module drafts one token; engines apply it repeatedly.
 
 
-class MtpDrafter(EagleDrafter):
+class MtpDrafter(Pretrained, EagleDrafter):
     """Draft as EAGLE does, with a block that norms both inputs and its output.
 
     In DeepSeek-V3 the block is trained together with the target and is a part of the model. The
@@ -321,19 +321,12 @@ class MtpDrafter(EagleDrafter):
         draft: as for `EagleDrafter`.
     """
 
-    @classmethod
-    def from_pretrained(
-        cls, target: CausalLM, path: str | Path | None = None, draft: Draft | None = None
-    ) -> "MtpDrafter":
-        """Load a trained block.
+    folder, build = "mtp", MtpHead
 
-        Args:
-            target: the model that decodes.
-            path: file or folder of the block; None for the one shipped for this target.
-            draft: as for `EagleDrafter`; None: a chain of 4.
-        """
+    @classmethod
+    def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:
+        """Return a block of ours."""
         if is_published(path):
             kind = read_config(Path(path or "")).get("architectures")
             raise ValueError(f"{path}: {kind}: published MTP heads are not read, only own blocks")
-        head = load(find_weights("mtp", target, path), target, MtpHead)
-        return cls(target, head, 4 if draft is None else draft)
+        return super().read(target, path)

@@ -14,10 +14,16 @@ from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.checks import instance, model, same_device, whole
-from specdec_lite.drafters.chain import ChainSession, draft_chain, draft_rows, draft_sampling
+from specdec_lite.drafters.chain import (
+    ChainDrafter,
+    ChainSession,
+    draft_chain,
+    draft_rows,
+    draft_sampling,
+)
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, find_weights, load
+from specdec_lite.loading.weights import SHIPPED, Pretrained, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.transfer import upload
@@ -324,7 +330,7 @@ BLOCKWISE = SHIPPED / "blockwise"
 """Folder of the blockwise heads of the shipped pair."""
 
 
-class BlockwiseDrafter(Drafter):
+class BlockwiseDrafter(Pretrained, Drafter):
     """Predict a block of k tokens in one pass: one with the target's own head, k − 1 with extra heads.
 
     The tokens of a block do not depend on each other: q of each is the distribution of one head.
@@ -349,22 +355,9 @@ class BlockwiseDrafter(Drafter):
         self.hidden_layers = ("final",) if k > 1 else ()
 
     @classmethod
-    def from_pretrained(
-        cls,
-        target: CausalLM,
-        path: str | Path | None = None,
-        k: int = 4,
-        draft_temperature: float | None = None,
-    ) -> "BlockwiseDrafter":
-        """Load trained heads; `k` and `draft_temperature` are as for the class.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the heads; None for those of the shipped pair's target.
-        """
-        model("target", target)
-        heads = load(BLOCKWISE if path is None else path, target, Heads)
-        return cls(target, heads, k, draft_temperature)
+    def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:
+        """Return the trained heads; without a path those of the shipped pair's target."""
+        return load(BLOCKWISE if path is None else path, model("target", target), Heads)
 
     def start(self, context: Context) -> "BlockwiseSession":
         return BlockwiseSession(self)
@@ -401,7 +394,7 @@ class BlockwiseSession(Session):
 # Heads that draft one token after another -------------------------------------------------------
 
 
-class HeadDrafter(Drafter):
+class HeadDrafter(Pretrained, ChainDrafter):
     """Draft a chain from the target's last state: subclass it and define `rows`.
 
     Args:
@@ -412,8 +405,8 @@ class HeadDrafter(Drafter):
     hidden_layers = ("final",)
 
     def __init__(self, target: CausalLM, length: int | Length):
+        super().__init__(length)
         self.target = checks.model("target", target)
-        self.length = Length.of(length)
 
     def rows(self, state: Tensor, token: Tensor) -> Generator[Tensor, Tensor, None]:
         """Yield the logits [V] after a token, then after each token that is sent.
@@ -427,9 +420,6 @@ class HeadDrafter(Drafter):
 
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.length.gamma)
 
 
 class HeadSession(ChainSession):
@@ -466,24 +456,13 @@ class HydraDrafter(HeadDrafter):
         gamma: draft length, 1 … number of heads; None: the number of heads.
     """
 
+    folder, build = "hydra", HydraHeads
+
     def __init__(self, target: CausalLM, heads: HydraHeads, gamma: int | None = None):
         self.heads = checks.instance("heads", heads, HydraHeads, "HydraHeads")
         size, count = heads.config["hidden_size"], heads.config["count"]
         check_size("heads read states", size, checks.model("target", target))
         super().__init__(target, count if gamma is None else whole("gamma", gamma, 1, count))
-
-    @classmethod
-    def from_pretrained(
-        cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
-    ) -> "HydraDrafter":
-        """Load trained heads.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the heads; None for those shipped for this target.
-            gamma: as for the class.
-        """
-        return cls(target, load(find_weights("hydra", target, path), target, HydraHeads), gamma)
 
     def rows(self, state: Tensor, token: Tensor) -> Generator[Tensor, Tensor, None]:
         embedded = self.target.embed(token)
@@ -503,6 +482,8 @@ class MlpSpeculatorDrafter(HeadDrafter):
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`; None: the trained depth.
     """
 
+    folder, build = "mlp_speculator", MlpSpeculator
+
     def __init__(
         self, target: CausalLM, speculator: MlpSpeculator, gamma: int | Length | None = None
     ):
@@ -511,20 +492,6 @@ class MlpSpeculatorDrafter(HeadDrafter):
         sizes = speculator.config["hidden_size"], speculator.config["vocab_size"]
         if sizes != (wanted := (target.hidden_size, target.vocab_size)):
             raise ValueError(f"speculator is for sizes d, V = {sizes}: the target's are {wanted}")
-
-    @classmethod
-    def from_pretrained(
-        cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length | None = None
-    ) -> "MlpSpeculatorDrafter":
-        """Load a trained speculator.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the weights; None for those shipped for this target.
-            gamma: as for the class.
-        """
-        speculator = load(find_weights("mlp_speculator", target, path), target, MlpSpeculator)
-        return cls(target, speculator, gamma)
 
     def rows(self, state: Tensor, token: Tensor) -> Generator[Tensor, Tensor, None]:
         state = self.speculator.begin(state)

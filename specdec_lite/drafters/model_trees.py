@@ -9,7 +9,8 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.checks import instance
-from specdec_lite.drafters.chain import Followed, fit
+from specdec_lite.drafters.chain import fit
+from specdec_lite.drafters.models import DraftsWithModel, FollowingSession
 from specdec_lite.drafters.trees import (
     Child,
     Siblings,
@@ -23,14 +24,14 @@ from specdec_lite.drafters.trees import (
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure.timing import Costs
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits, Session, fed_tokens
+from specdec_lite.speculation import Context, Limits, fed_tokens
 from specdec_lite.transfer import download
 from specdec_lite.tree import TokenTree
 
 # A model that scores a tree level by level ------------------------------------------------------
 
 
-class ModelTreeDrafter(Drafter):
+class ModelTreeDrafter(DraftsWithModel):
     """Draft trees with a model of the target's vocabulary.
 
     Args:
@@ -40,46 +41,14 @@ class ModelTreeDrafter(Drafter):
     def __init__(self, draft: CausalLM):
         self.model = checks.model("draft", draft)
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.same_device("drafter", self.model, target)
-        checks.positions(self.model, positions)
 
-    def draft_model(self) -> CausalLM:
-        return self.model
-
-
-class ModelTreeSession(Session):
-    """The drafting of one generation: subclass it and define `propose`.
-
-    Between rounds the cache holds every committed token but the last, or but the last two if a
-    path was accepted to its end.
-
-    Args:
-        model: the draft model.
-        room: cache entries that one round may need.
-        context: context at the start of the generation.
-    """
-
-    def __init__(self, model: CausalLM, room: int, context: Context):
-        self.model = model
-        self.cache = model.new_cache(capacity=len(context.tokens) + context.wanted + room)
-        self.followed = Followed(self.cache)
-        if len(context.tokens) > 1:
-            self._score(self.followed.behind(context.tokens[:-1]))
-
-    def _score(
-        self, tokens: Tensor, *tree: TokenTree, last: bool = True, cached: int = 0
-    ) -> Tensor:
-        """Feed tokens [n] and return logits [n, V], or [1, V] if only the last row is needed."""
-        self.passes += 1
-        # A padded target may have a token that the draft lacks: its last token is fed instead.
-        tokens = tokens.clamp(max=self.model.vocab_size - 1)
-        return self.model.score(tokens, self.cache, *tree, last=last, cached=cached).logits[0]  # pyright: ignore[reportArgumentType]
+class ModelTreeSession(FollowingSession):
+    """The drafting of one generation: subclass it and define `propose`."""
 
     def begin(self, context: Context) -> Tensor:
         """Feed the tokens committed since the last round and return the logits [V] after them."""
-        logits = self._score(self.followed.behind(context.tokens))
-        return fit(logits[-1], context.vocab_size)
+        logits = self._score(self.followed.behind(context.tokens)).logits
+        return fit(logits[0, -1], context.vocab_size)
 
     def rows(self, context: Context, tree: TokenTree, nodes: Sequence[int]) -> list[Tensor]:
         """Feed nodes of a tree and return the logits [V] after each.
@@ -90,9 +59,9 @@ class ModelTreeSession(Session):
         if stored and getattr(self.model.backend, "by_path", False):
             self.cache.crop(len(context.tokens) - 1)
             fed = fed_tokens(self.model, context, Proposal(tree))
-            logits = self._score(fed, tree, last=False)[1 + stored :]
+            logits = self._score(fed, tree, last=False).logits[0, 1 + stored :]
         else:
-            logits = self._score(tree.tokens[stored:], tree, last=False, cached=stored)
+            logits = self._score(tree.tokens[stored:], tree, last=False, cached=stored).logits[0]
         self.followed.tree = tree
         return [fit(row, context.vocab_size) for row in logits]
 
@@ -135,7 +104,7 @@ class FixedTreeSession(ModelTreeSession):
     """The drafting of one generation."""
 
     def __init__(self, drafter: FixedTreeDrafter, context: Context):
-        super().__init__(drafter.model, len(drafter.tree) + 1, context)
+        super().__init__(drafter.model, 1, len(drafter.tree) + 1, context)
         self.drafter = drafter
 
     def propose(self, context: Context) -> Proposal:
@@ -246,7 +215,7 @@ class SpecExecSession(ModelTreeSession):
     """The drafting of one generation."""
 
     def __init__(self, drafter: SpecExecDrafter, context: Context):
-        super().__init__(drafter.model, drafter.depth * drafter.nodes + 1, context)
+        super().__init__(drafter.model, 1, drafter.depth * drafter.nodes + 1, context)
         self.drafter = drafter
 
     def propose(self, context: Context) -> Proposal:

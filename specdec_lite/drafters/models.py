@@ -9,17 +9,64 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, Followed, draft_chain
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, Followed, draft_chain
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits
+from specdec_lite.speculation import Context, Drafter
+from specdec_lite.tree import TokenTree
 
 ROUNDS_BEFORE_WARNING = 2
 
 
-class ModelDrafter(Drafter):
+class DraftsWithModel(Drafter):
+    """A drafter with a model of the target's vocabulary.
+
+    Attributes:
+        model: the draft model.
+    """
+
+    model: CausalLM
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        checks.same_device("drafter", self.model, target)
+        checks.positions(self.model, positions)
+
+    def draft_model(self) -> CausalLM:
+        return self.model
+
+
+class FollowingSession(ChainSession):
+    """The drafting of one generation, by a model whose cache follows the text.
+
+    Between rounds the cache holds every committed token but the last, or but the last two if all
+    drafts were accepted. The next `propose` feeds the missing ones.
+
+    Args:
+        model: the draft model.
+        gamma: draft length, or a policy.
+        room: cache entries that one round may need.
+        context: context at the start of the generation.
+    """
+
+    def __init__(self, model: CausalLM, gamma: int | Length, room: int, context: Context):
+        super().__init__(gamma)
+        self.model = model
+        self.cache = model.new_cache(capacity=len(context.tokens) + context.wanted + room)
+        self.followed = Followed(self.cache)
+        if len(context.tokens) > 1:
+            self._score(self.followed.behind(context.tokens[:-1]))
+
+    def _score(self, tokens: Tensor, *tree: TokenTree, last: bool = True, **more: int) -> Scores:
+        """Feed tokens [n] and return their scores, or those of the last one."""
+        self.passes += 1
+        # A padded target may have a token that the draft lacks: its last token is fed instead.
+        tokens = torch.as_tensor(tokens).clamp(max=self.model.vocab_size - 1)
+        return self.model.score(tokens, self.cache, *tree, last=last, **more)
+
+
+class ModelDrafter(DraftsWithModel, ChainDrafter):
     """Draft γ tokens one after another with a model of the same vocabulary.
 
     At temperature 0 the tokens are chosen (argmax). Above 0 they are drawn from q, adjusted by
@@ -32,29 +79,16 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length = 4):
+        super().__init__(gamma)
         self.model = checks.model("model", model)
-        self.length = Length.of(gamma)
         self.gamma = self.length.gamma
 
     def start(self, context: Context) -> "ModelSession":
         return ModelSession(self.model, self.length, context)
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.same_device("drafter", self.model, target)
-        checks.positions(self.model, positions)
 
-    def limits(self) -> Limits:
-        return Limits.chain(self.gamma)
-
-    def draft_model(self) -> CausalLM:
-        return self.model
-
-
-class ModelSession(ChainSession):
+class ModelSession(FollowingSession):
     """The drafting of one generation.
-
-    Between rounds the draft's cache holds every committed token but the last, or but the last two
-    if all drafts were accepted. The next `propose` feeds the missing ones.
 
     Args:
         model: the draft model.
@@ -63,22 +97,9 @@ class ModelSession(ChainSession):
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
-        super().__init__(gamma)
-        self.model = model
-        capacity = len(context.tokens) + context.wanted + self.length.gamma
-        self.cache = model.new_cache(capacity=capacity)
-        self.followed = Followed(self.cache)
+        super().__init__(model, gamma, Length.of(gamma).gamma, context)
         self.vocab_size = context.vocab_size
         self.rejections = 0
-        if len(context.tokens) > 1:
-            self._score(self.followed.behind(context.tokens[:-1]))
-
-    def _score(self, tokens: Tensor) -> Scores:
-        """Feed tokens [n] and return the scores of the last one."""
-        self.passes += 1
-        # A padded target may have a token that the draft lacks: its last token is fed instead.
-        tokens = torch.as_tensor(tokens).clamp(max=self.model.vocab_size - 1)
-        return self.model.score(tokens, self.cache, last=True)
 
     def propose(self, context: Context) -> Proposal:
         def follow(token: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, draft_chain, draft_sampling
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, draft_chain, draft_sampling
 from specdec_lite.drafters.copying import frequency_tree, token_ids
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
@@ -223,7 +223,7 @@ class TextCache:
 # prompt lookup (`copying`).
 
 
-class NgramDrafter(Drafter):
+class NgramDrafter(ChainDrafter):
     """Draft γ tokens with an n-gram model.
 
     Args:
@@ -236,8 +236,8 @@ class NgramDrafter(Drafter):
     def __init__(
         self, counts: Counts, gamma: int | Length = 4, draft_temperature: float | None = None
     ):
+        super().__init__(gamma)
         self.counts = counts
-        self.length = Length.of(gamma)
         self.sampling = draft_sampling(draft_temperature)
 
     @classmethod
@@ -264,9 +264,6 @@ class NgramDrafter(Drafter):
                 f"drafter counts a vocabulary of {self.counts.vocab_size} tokens, target has"
                 f" {target.vocab_size}: both must be equal"
             )
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.length.gamma)
 
 
 class NgramSession(ChainSession):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.checks import whole
@@ -13,11 +13,16 @@ from specdec_lite.drafters.block_head import (
     check_correction,
     stored_correction,
 )
-from specdec_lite.drafters.chain import ChainSession, Followed, common_prefix, draft_chain
+from specdec_lite.drafters.chain import (
+    ChainDrafter,
+    ChainSession,
+    Followed,
+    common_prefix,
+    draft_chain,
+)
 from specdec_lite.drafters.heads import (
     DraftVocabulary,
     Heads,
-    OutputHead,
     check_heads,
     check_size,
     check_target,
@@ -25,15 +30,16 @@ from specdec_lite.drafters.heads import (
     stored_heads,
 )
 from specdec_lite.drafters.lengths import Length, probability
+from specdec_lite.drafters.models import ModelDrafter
 from specdec_lite.drafters.published import is_published
 from specdec_lite.drafters.published_blocks import read_blocks
 from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits
+from specdec_lite.speculation import Context
 from specdec_lite.transfer import upload
 
 # Draft from rows of one pass, left to right, each corrected by the token before -----------------
@@ -85,7 +91,7 @@ class ParallelSession(ChainSession):
 # Source: An et al. 2025.
 
 
-class PardDrafter(Drafter):
+class PardDrafter(ModelDrafter):
     """Draft γ tokens in one pass of a draft model over the text and γ − 1 masks after it.
 
     Args:
@@ -96,8 +102,7 @@ class PardDrafter(Drafter):
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length = 4, mask_id: int | None = None):
-        self.model = checks.model("model", model)
-        self.length = Length.of(gamma)
+        super().__init__(model, gamma)
         last = model.vocab_size - 1
         self.mask_id = last if mask_id is None else checks.whole("mask_id", mask_id, 0, last)
 
@@ -117,24 +122,13 @@ class PardDrafter(Drafter):
     def start(self, context: Context) -> "PardSession":
         return PardSession(self, context)
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.same_device("drafter", self.model, target)
-        checks.positions(self.model, positions)
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.length.gamma)
-
-    def draft_model(self) -> CausalLM:
-        return self.model
-
 
 class PardSession(ParallelSession):
     """The drafting of one generation. The cache follows the text, so it keeps no mask."""
 
     def __init__(self, drafter: PardDrafter, context: Context):
         super().__init__(drafter.length)
-        self.model = drafter.model
-        self.mask_id = drafter.mask_id
+        self.model, self.mask_id = drafter.model, drafter.mask_id
         capacity = len(context.tokens) + context.wanted + self.length.gamma
         self.cache = self.model.new_cache(capacity=capacity)
         self.followed = Followed(self.cache)
@@ -157,7 +151,7 @@ def build(**config) -> Transformer:
 # (vllm-project/vllm#52816); here on heads such as Medusa's.
 
 
-class MarkovDrafter(Drafter):
+class MarkovDrafter(ChainDrafter):
     """Draft a chain with extra heads on the target whose rows are corrected from left to right.
 
     Args:
@@ -179,7 +173,7 @@ class MarkovDrafter(Drafter):
         self.target = target
         self.heads = heads
         self.correction = correction
-        self.gamma = heads.count if gamma is None else whole("gamma", gamma, 1, heads.count)
+        super().__init__(whole("gamma", heads.count if gamma is None else gamma, 1, heads.count))
 
     @classmethod
     def from_pretrained(
@@ -202,15 +196,12 @@ class MarkovDrafter(Drafter):
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
 
-    def limits(self) -> Limits:
-        return Limits.chain(self.gamma)
-
 
 class MarkovSession(ParallelSession):
     """The drafting of one generation. The heads read the last row that the target has scored."""
 
     def __init__(self, drafter: MarkovDrafter):
-        super().__init__(drafter.gamma)
+        super().__init__(drafter.length)
         self.drafter = drafter
         self.correction = drafter.correction
         self.words = drafter.heads.words
@@ -229,34 +220,16 @@ class MarkovSession(ParallelSession):
 class BlockSession(ParallelSession):
     """The drafting of one generation.
 
-    Args:
-        target: the model that decodes.
-        head: the block head.
-        output_head: what turns the head's states into logits.
-        gamma: draft length.
-        least: predicted acceptance below which a position is not drafted.
-        context: context at the start of the generation.
-
     Attributes:
         storage: keys and values of the target's states at the tokens `text`, followed by those of
             the last block.
     """
 
-    def __init__(
-        self,
-        target: CausalLM,
-        head: BlockHead,
-        output_head: CausalLM | OutputHead,
-        gamma: int,
-        least: float,
-        context: Context,
-    ):
+    def __init__(self, drafter: "BlockDiffusionDrafter", context: Context):
+        gamma, least = drafter.length.gamma, drafter.least
         super().__init__(Survival(gamma, least, self) if least else gamma)
-        self.target = target
-        self.head = head
-        self.correction = head.correction
-        self.words = head.words
-        self.output_head = output_head
+        self.target, self.head, self.output_head = drafter.target, drafter.head, drafter.output_head
+        self.correction, self.words = self.head.correction, self.head.words
         capacity = len(context.tokens) + context.wanted + self.head.size
         self.storage = NativeStorage(self.head, 1, capacity)
         self.text = context.tokens[:0]
@@ -326,7 +299,7 @@ class Survival(Length):
         return self.session.acceptance(self.drafted, torch.as_tensor(token)) >= self.least
 
 
-class BlockDiffusionDrafter(Drafter):
+class BlockDiffusionDrafter(Pretrained, ChainDrafter):
     """Draft by filling the masks after the last token, all in one pass.
 
     Args:
@@ -342,6 +315,8 @@ class BlockDiffusionDrafter(Drafter):
         ValueError: if `least` is above 0 and the head has no confidence part.
     """
 
+    folder, build = "block_diffusion", BlockHead
+
     def __init__(
         self, target: CausalLM, head: BlockHead, gamma: int | None = None, least: float = 0.0
     ):
@@ -351,38 +326,16 @@ class BlockDiffusionDrafter(Drafter):
         self.output_head = output_head(target, head.words)
         if head.correction is not None:
             check_correction(head.correction, self.output_head)
-        self.gamma = checks.whole("gamma", head.most if gamma is None else gamma, 1, head.most)
+        super().__init__(whole("gamma", head.most if gamma is None else gamma, 1, head.most))
         self.least = probability("least", least)
         if self.least and head.confidence is None:
             raise ValueError(f"least={least}: the head has no part that predicts acceptance")
         self.hidden_layers = head.layers
 
     @classmethod
-    def from_pretrained(
-        cls,
-        target: CausalLM,
-        path: str | Path | None = None,
-        gamma: int | None = None,
-        least: float = 0.0,
-    ) -> "BlockDiffusionDrafter":
-        """Load a trained head.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the head, ours or a published one (DFlash, DSpark, DFlash 2);
-                None for the shipped one.
-            gamma: as for the class.
-            least: as for the class.
-        """
-        if is_published(path):
-            return cls(target, read_blocks(str(path), target), gamma, least)
-        head = load(find_weights("block_diffusion", target, path), target, BlockHead)
-        return cls(target, head, gamma, least)
+    def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:
+        """Return a head of ours or a published one (DFlash, DSpark, DFlash 2)."""
+        return read_blocks(str(path), target) if is_published(path) else super().read(target, path)
 
     def start(self, context: Context) -> BlockSession:
-        return BlockSession(
-            self.target, self.head, self.output_head, self.gamma, self.least, context
-        )
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.gamma)
+        return BlockSession(self, context)

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, draft_chain, draft_rows
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, draft_chain, draft_rows
 from specdec_lite.drafters.heads import ExitHead, check_heads
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import SUBLAYERS, Cache, sublayers
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Transformer, rotate
-from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.transfer import upload
@@ -26,7 +26,7 @@ from specdec_lite.transfer import upload
 # What self-drafts share -------------------------------------------------------------------------
 
 
-class SelfDrafter(Drafter):
+class SelfDrafter(ChainDrafter):
     """Draft a chain with the target itself: subclass it and define `draft_cache`.
 
     Args:
@@ -37,8 +37,8 @@ class SelfDrafter(Drafter):
     makes_passes = True
 
     def __init__(self, target: CausalLM, gamma: int | Length):
+        super().__init__(gamma)
         self.target = checks.native("target", target)
-        self.length = Length.of(gamma)
 
     def draft_cache(self, context: Context) -> Cache:
         """Return the cache a round drafts with: a view of the target's, or a part of it."""
@@ -46,9 +46,6 @@ class SelfDrafter(Drafter):
 
     def start(self, context: Context) -> "SelfDraftSession":
         return SelfDraftSession(self)
-
-    def limits(self) -> Limits:
-        return Limits.chain(self.length.gamma)
 
 
 class SelfDraftSession(ChainSession):
@@ -332,7 +329,7 @@ class LookaheadRows(nn.Module):
         return {"hidden_size": self.rows.shape[1], "count": len(self.rows)}
 
 
-class PassDrafter(Drafter):
+class PassDrafter(Pretrained, Drafter):
     """Draft L + 1 tokens in one pass of the target over the last token and L look-ahead tokens.
 
     The first token is drawn from p itself, so it is always accepted. The tokens do not depend on
@@ -344,6 +341,7 @@ class PassDrafter(Drafter):
     """
 
     makes_passes = True
+    folder, build = "pass_rows", LookaheadRows
 
     def __init__(self, target: CausalLM, lookahead: LookaheadRows):
         self.target = checks.native("target", target)
@@ -353,17 +351,6 @@ class PassDrafter(Drafter):
                 f"lookahead has rows of size {rows.shape[1]}: target's have {target.hidden_size}"
             )
         self.rows = rows.detach().to(target.device, target.dtype)
-
-    @classmethod
-    def from_pretrained(cls, target: CausalLM, path: str | Path | None = None) -> "PassDrafter":
-        """Load trained embeddings.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the embeddings; None for those shipped for this target.
-        """
-        checks.native("target", target)
-        return cls(target, load(find_weights("pass_rows", target, path), target, LookaheadRows))
 
     def start(self, context: Context) -> "PassSession":
         return PassSession(self)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, Followed
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, Followed
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits
+from specdec_lite.speculation import Context, Limits
 from specdec_lite.texts.streaming import INCOMPLETE
 from specdec_lite.tree import TokenTree
 
@@ -21,7 +21,7 @@ OVERLAP = 8
 """Committed tokens that are encoded again with the draft's text, so that the seam is a usual one."""
 
 
-class TextMatchDrafter(Drafter):
+class TextMatchDrafter(ChainDrafter):
     """Draft γ tokens with a model of another tokenizer, and propose the text in the target's tokens.
 
     The draft reads the text so far in its own tokens and chooses γ tokens by argmax. Their text is
@@ -48,8 +48,8 @@ class TextMatchDrafter(Drafter):
         gamma: int | Length = 4,
         most: int | None = None,
     ):
+        super().__init__(gamma)
         self.model = checks.model("model", model)
-        self.length = Length.of(gamma)
         if self.length.looks:
             raise ValueError(f"gamma={gamma!r}: must be a length that looks at no probabilities")
         for name, value in (("draft_tokenizer", draft_tokenizer), ("tokenizer", tokenizer)):

@@ -11,7 +11,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -246,6 +246,36 @@ def find_weights(name: str, target: CausalLM, path: str | Path | None = None) ->
     """Return the path of a drafter's weights."""
     checks.model("target", target)
     return shipped_folder(SHIPPED / name, target) if path is None else path
+
+
+class Pretrained:
+    """A drafter with a trained module, which `from_pretrained` reads.
+
+    Attributes:
+        folder: name of the folder of what ships.
+        build: builds the untrained module from a stored config.
+    """
+
+    folder: ClassVar[str]
+    build: ClassVar[Callable[..., nn.Module]]
+
+    @classmethod
+    def from_pretrained(
+        cls, target: CausalLM, path: str | Path | None = None, **options: Any
+    ) -> Self:
+        """Load trained weights.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the weights; None for those shipped for this target.
+            options: the other arguments of the class.
+        """
+        return cls(target, cls.read(target, path), **options)  # pyright: ignore[reportCallIssue]
+
+    @classmethod
+    def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:
+        """Return the trained module."""
+        return load(find_weights(cls.folder, target, path), target, cls.build)
 
 
 def build_module(build: Callable[..., Module], config: dict, label: str) -> Module:
