@@ -9,11 +9,11 @@ from functools import partial
 
 import torch
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, timing
+from specdec_lite import load_pair, timing
 from specdec_lite.engine.linear import is_packed
 from specdec_lite.texts.corpus import evaluation_prompts
 
-from . import speed
+from . import plain, speed
 from .experiment import Run, experiment
 
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -21,19 +21,12 @@ DTYPES = ("float32", "bfloat16")
 CONTEXT, KS = 128, (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 
 
-def load(model: str, dtype: str) -> CausalLM:
-    """Return the shipped target, or SmolLM2, in a dtype."""
-    if model == "pair":
-        return load_pair(device="cpu", dtype=dtype).target
-    return load_smollm2("cpu", dtype)[0]
-
-
 def pass_row(name: str, dtype: str, budget: float) -> dict:
     """Return the quartiles of T(k) of a model in seconds, and the bytes that its passes read.
 
     "parameters" counts the weights in matrices. "cache_bytes" are those of the context.
     """
-    model = load(name, dtype)
+    model = plain.target(name, dtype)
     config = model.model.config
     parameters = sum(w.numel() for w in model.model.parameters() if w.dim() == 2)
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_size

@@ -35,7 +35,7 @@ from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 from . import plain
 from .experiment import Run, experiment
 from .methods import Method, available_rows, choose
-from .scoreboard_counts import GAMMA, PLAIN, count, depth_of, encoded_prompts, load_models, pack
+from .scoreboard_counts import GAMMA, PLAIN, count, encoded_prompts, load_models, pack
 from .smollm2 import STOP
 
 KS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 20, 24, 32, 48, 64)
@@ -48,7 +48,7 @@ PASSES, CHECKS = "passes", "checks"
 def microseconds(step: Step) -> str:
     """Return a round as "levels,rows,drafting,verifying,other", with times in microseconds."""
     times = (round(1e6 * seconds) for seconds in (step.drafting, step.verifying, step.other))
-    return ",".join(map(str, (depth_of(step), len(step.tree) + 1, *times)))
+    return ",".join(map(str, (step.tree.levels, len(step.tree) + 1, *times)))
 
 
 @dataclass

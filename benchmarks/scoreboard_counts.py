@@ -77,11 +77,6 @@ def encoded_prompts(
 # One prompt ---------------------------------------------------------------------------------------
 
 
-def depth_of(step: Step) -> int:
-    """Return the number of levels that a round drafted."""
-    return int(step.tree.depth.max()) + 1 if len(step.tree) else 0
-
-
 def count(steps: Sequence[Step]) -> dict:
     """Return the counts of one text.
 
@@ -95,7 +90,7 @@ def count(steps: Sequence[Step]) -> dict:
     - reached, tried: for each level, drafting rounds that accepted at least this many levels, and
       rounds that accepted all earlier levels and drafted this one.
     """
-    depths = [(step.accepted, depth_of(step)) for step in steps if len(step.tree)]
+    depths = [(step.accepted, step.tree.levels) for step in steps if len(step.tree)]
     return {
         "tokens": sum(len(step.tokens) for step in steps),
         "rounds": len(steps),

@@ -21,6 +21,7 @@ from specdec_lite.decoding import Output, prepare
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import ratio
+from specdec_lite.measure.timing import pass_job, prefilled
 from specdec_lite.sampling import SeededRng
 from specdec_lite.texts.corpus import evaluation_prompts
 
@@ -34,10 +35,11 @@ GAMMAS = (2, 4)
 def table(model: CausalLM, seconds: float) -> dict:
     """Return T(B, k) of one model: batch sizes, tokens and median seconds [B][k]."""
     text = torch.arange(CONTEXT) % model.vocab_size
+    caches = {batch: prefilled(model, text, batch, max(TOKENS)) for batch in BATCHES}
     passes = {
-        (batch, k): job
-        for batch in BATCHES
-        for k, job in pass_jobs(model, text, batch, TOKENS).items()
+        (batch, k): pass_job(model, text, k, batch, cache)
+        for batch, cache in caches.items()
+        for k in TOKENS
     }
     times = medians(passes, seconds)
     rows = [[times[batch, k] for k in TOKENS] for batch in BATCHES]
@@ -59,21 +61,6 @@ def medians(jobs: dict, budget: float, turns: int = 15) -> dict:
             job()
             seconds_by_job[name].append(process_time() - used)
     return {name: statistics.median(seconds[1:]) for name, seconds in seconds_by_job.items()}
-
-
-def pass_jobs(model: CausalLM, text: Tensor, batch: int, tokens: Sequence[int]) -> dict:
-    """Return one job per k: a pass over k tokens of each row after the text, on a shared cache.
-
-    Shapes: text [n].
-    """
-    cache = model.new_cache(batch, capacity=len(text) + max(tokens))
-    model.score(text.expand(batch, -1), cache, last=True)
-
-    def one(k: int) -> None:
-        model.score(text[:k].expand(batch, -1), cache)
-        cache.crop(len(text))
-
-    return {k: partial(one, k) for k in tokens}
 
 
 def rounds(outputs: Sequence[Output]) -> list[list]:

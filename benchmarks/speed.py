@@ -321,10 +321,8 @@ def passes(
     jobs = {("one", ""): timing.pass_job(target, ids, 1)}
     for name, tree in trees.items():
         jobs["tree", name] = timing.pass_job(target, ids, tree)
-        draft = every[name].drafter.draft_model()
-        if draft is not None:
-            known = ids.clamp(max=draft.vocab_size - 1).to(draft.device)
-            jobs["draft", name] = timing.pass_job(draft, known, 1)
+        if (draft := every[name].drafter.draft_model()) is not None:
+            jobs["draft", name] = timing.pass_job(draft, ids, 1)
     return timing.interleaved(jobs, target.device)
 
 
@@ -513,9 +511,8 @@ class Figures:
 
 def drafted_limits(steps: Sequence[Step]) -> Limits:
     """Return the largest draft of any round, for a drafter that cannot state it in advance."""
-    depths = [step.tree.depth for step in steps if len(step.tree)]
-    levels = max((int(depth.max()) + 1 for depth in depths), default=0)
-    return Limits(levels, max(len(step.tree) for step in steps))
+    trees = [step.tree for step in steps]
+    return Limits(max(tree.levels for tree in trees), max(map(len, trees)))
 
 
 def cost_by_context(target: CausalLM, prompt: Tensor, most: int = 1000) -> dict:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.contract import Context, Drafter, Limits, Session
+from specdec_lite.contract import Context, Drafter, Session
 from specdec_lite.decoding import stream
+from specdec_lite.drafters.combined import WrapperDrafter, WrapperSession
 from specdec_lite.engine.cache import CacheReader, ReadOnlyCacheError
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
@@ -78,7 +79,7 @@ class TooManyOutcomes(Exception):
     """More outcomes than are enumerated."""
 
 
-class Watch(Drafter):
+class Watch(WrapperDrafter):
     """Another drafter, whose proposals are recorded.
 
     Args:
@@ -92,27 +93,20 @@ class Watch(Drafter):
     """
 
     def __init__(self, inner: Drafter, target: CausalLM, strict: bool = False):
-        self.inner = inner
+        super().__init__(inner)
         self.target = target
         self.strict = strict
-        self.hidden_layers = inner.hidden_layers
         self.drafts: dict[tuple, dict[tuple, tuple[float, Proposal]]] = {}
         self.outcomes = 0
 
     def start(self, context: Context) -> Session:
         return WatchedSession(self, self.inner.start(context))
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        self.inner.check(target, positions)
-
     def check_rule(self, rule: object) -> None:
         self.inner.check_rule(rule)
 
-    def limits(self) -> Limits | None:
-        return self.inner.limits()
 
-
-class WatchedSession(Session):
+class WatchedSession(WrapperSession):
     """The drafting of one generation, whose proposals are checked and recorded.
 
     Args:
@@ -124,8 +118,8 @@ class WatchedSession(Session):
     """
 
     def __init__(self, watch: Watch, session: Session):
+        super().__init__(watch, session)
         self.watch = watch
-        self.session = session
 
     def propose(self, context: Context) -> Proposal:
         watch, rng = self.watch, context.rng
@@ -160,9 +154,6 @@ class WatchedSession(Session):
                 tokens = [each.tree.tokens.tolist() for each in (known, proposal)]
                 raise FaultFound("not repeatable", f"{where}: {tokens[0]}, then {tokens[1]}")
         return proposal
-
-    def observe(self, verdict, scores) -> None:
-        self.session.observe(verdict, scores)
 
     def _compare_cache(self, context: Context, before: list[Tensor], where: str) -> None:
         if not all(map(torch.equal, before, _contents(context.cache))):

@@ -62,8 +62,7 @@ class Loop:
     @property
     def levels(self) -> int:
         """Number of levels in the deepest draft."""
-        depths = (int(step.tree.depth.max()) + 1 for step in self.steps if len(step.tree))
-        return max(depths, default=0)
+        return max((step.tree.levels for step in self.steps), default=0)
 
     @property
     def is_chain(self) -> bool:
@@ -273,10 +272,8 @@ def time_passes(
     jobs: dict[int | str, Callable] = {
         k: timing.pass_job(target, row, k) for k in sorted({*KS, nodes + 1})
     }
-    draft = drafter.draft_model()
-    if draft is not None:
-        known = row.clamp(max=draft.vocab_size - 1).to(draft.device)
-        jobs["draft"] = timing.pass_job(draft, known, 1)
+    if (draft := drafter.draft_model()) is not None:
+        jobs["draft"] = timing.pass_job(draft, row, 1)
     alone = timing.interleaved(jobs, target.device, repeats=7, warmup=1)
     wide = {
         (batch, k): timing.pass_job(target, row, k, batch)

@@ -58,12 +58,14 @@ class FollowingSession(ChainSession):
         if len(context.tokens) > 1:
             self._score(self.followed.behind(context.tokens[:-1]))
 
-    def _score(self, tokens: Tensor, *tree: TokenTree, last: bool = True, **more: int) -> Scores:
+    def _score(
+        self, tokens: Tensor, tree: TokenTree | None = None, last: bool = True, **more: int
+    ) -> Scores:
         """Feed tokens [n] and return their scores, or those of the last one."""
         self.passes += 1
         # A padded target may have a token that the draft lacks: its last token is fed instead.
         tokens = torch.as_tensor(tokens).clamp(max=self.model.vocab_size - 1)
-        return self.model.score(tokens, self.cache, *tree, last=last, **more)
+        return self.model.score(tokens, self.cache, tree, last=last, **more)  # pyright: ignore[reportArgumentType]
 
 
 class ModelDrafter(DraftsWithModel, ChainDrafter):

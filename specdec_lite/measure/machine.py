@@ -1,16 +1,14 @@
 """Describe this machine: bandwidth, throughput, clocks, load and versions."""
 
 import os
-import platform
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from specdec_lite.loading.memory import half_precision, resolve_device
 from specdec_lite.measure.clocks import interleaved
-from specdec_lite.measure.stamps import gpu_versions, machine_name, query_gpu
+from specdec_lite.measure.stamps import machine_name, query_gpu, versions_here
 
 GPU_STATE = (
     "clocks.sm",
@@ -106,9 +104,5 @@ def machine_profile(device: str = "auto") -> dict:
         "cores": os.cpu_count(),
         "bandwidth": _bandwidth(resolved),
         "throughput": throughput,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "transformers")},
-            **gpu_versions(resolved),
-        },
+        "versions": versions_here(resolved),
     }

@@ -71,12 +71,14 @@ def query_gpu(device: str | torch.device, fields: Sequence[str]) -> dict[str, st
     return dict(zip(fields, answers)) if len(answers) == len(fields) else None
 
 
-def gpu_versions(device: str | torch.device) -> dict[str, str]:
-    """Return the versions of CUDA, cuDNN and the GPU's driver; nothing for other devices."""
+def versions_here(device: str | torch.device) -> dict[str, str]:
+    """Return the versions of Python and the libraries; for a GPU also CUDA's and its driver's."""
+    found = {"python": platform.python_version()}
+    found |= {name: version(name) for name in ("torch", "transformers")}
     if torch.device(device).type != "cuda":
-        return {}
+        return found
     driver = query_gpu(device, ("driver_version",))
-    return {
+    return found | {
         "cuda": str(torch.version.cuda),
         "cudnn": str(torch.backends.cudnn.version()),
         "driver": driver["driver_version"] if driver else "unknown",
@@ -104,16 +106,12 @@ def stamp(
     what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
 ) -> dict:
     """Return the stamp of a recording that is made now."""
-    default = {"python": platform.python_version()} | {
-        name: version(name) for name in ("torch", "transformers")
-    }
-    default |= gpu_versions(device)
     return {
         "what": what,
         "date": date.today().isoformat(),
         "command": " ".join([*(f"{name}={value}" for name, value in _limits().items()), command]),
         "machine": machine_name(device),
-        "versions": versions or default,
+        "versions": versions or versions_here(device),
         COMMIT: commit(),
         PROCESS: {"threads": torch.get_num_threads(), "openmp": openmp_settings()},
     }

@@ -106,7 +106,7 @@ def pass_job(
 
     Args:
         model: the model to run.
-        prompt: token ids [n].
+        prompt: token ids [n]; those beyond the model's vocabulary become its last.
         count: number of tokens in a row, or a tree, which is fed with its root as in a round.
         batch: number of equal rows.
         cache: a cache that contains the prompt in `batch` rows, for jobs that alternate; None to
@@ -116,6 +116,7 @@ def pass_job(
     if isinstance(count, TokenTree):
         tree = count
         count = 1 + len(tree)
+    prompt = prompt.clamp(max=model.vocab_size - 1).to(model.device)
     cache = prefilled(model, prompt, batch, count) if cache is None else cache
     fed = prompt.repeat(count // len(prompt) + 1)[:count].expand(batch, -1)
 
@@ -255,7 +256,7 @@ def measure_costs(
         raise ValueError(f"context={context}: the drafter has {draft.max_positions} positions")
     jobs: dict[int | str, Callable[[], None]] = {k: pass_job(target, text, k) for k in ks}
     if draft is not None:
-        jobs["draft"] = pass_job(draft, text.clamp(max=draft.vocab_size - 1).to(draft.device), 1)
+        jobs["draft"] = pass_job(draft, text, 1)
     seconds = interleaved(jobs, target.device)
     passes = {k: seconds[k] for k in ks}
     if drafter is None:

@@ -252,7 +252,7 @@ def explained(bench: Bench, pair: TimedPair, mode: str, runs: dict, pace: dict) 
     one = median(step.verifying for step in plain_steps)
     costs, base = round_costs(steps, one), round_costs(plain_steps, one)
     target, drafter, _ = pair.method(mode)
-    ids = pair.prompts(bench.scale)[0].to(target.device)
+    ids = pair.prompts(bench.scale)[0]
     jobs = {"one": pass_job(target, ids, 1), "verify": pass_job(target, ids, GAMMA + 1)}
     if (draft := drafter.draft_model()) is not None:
         jobs["draft"] = pass_job(draft, ids, 1)
