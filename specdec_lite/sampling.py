@@ -189,9 +189,14 @@ class SeededRng:
     Args:
         seed: a whole number; None to seed it from the operating system.
 
+    Attributes:
+        coins: the uniforms of all flips since a rule last began, in order.
+
     Raises:
         ValueError: the seed is not a whole number below 2**63.
     """
+
+    coins: tuple[float, ...] = ()
 
     def __init__(self, seed: int | None = None):
         if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
@@ -204,8 +209,10 @@ class SeededRng:
         return torch.rand((), generator=self.generator, dtype=torch.float64).item()
 
     def flip(self, prob: float) -> bool:
-        """Return True with probability min(1, prob); see `Rng`."""
-        return self.uniform() < prob
+        """Return True with probability min(1, prob), and keep the uniform; see `Rng`."""
+        uniform = self.uniform()
+        self.coins += (uniform,)
+        return uniform < prob
 
     def draw(self, probs: Tensor) -> int:
         """Return a token drawn from probs [V]; see `Rng`."""

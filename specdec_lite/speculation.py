@@ -154,43 +154,6 @@ class Verifier:
         raise NotImplementedError
 
 
-class FlipRecorder(SeededRng):
-    """Another rng's chance, which keeps the uniform of every flip, in order, in `coins`.
-
-    The other rng advances as if it had been used directly.
-    """
-
-    def __init__(self, rng: SeededRng):
-        self.rng = rng
-        self.coins: list[float] = []
-
-    @property
-    def generator(self) -> torch.Generator:
-        """Return the other rng's generator."""
-        return self.rng.generator
-
-    def uniform(self) -> float:
-        """Return the other rng's next uniform number."""
-        return self.rng.uniform()
-
-    def flip(self, prob: float) -> bool:
-        """Return True with probability min(1, prob), and keep the uniform."""
-        self.coins.append(self.uniform())
-        return self.coins[-1] < prob
-
-    def draw(self, probs: Tensor) -> int:
-        """Return a token that the other rng draws."""
-        return self.rng.draw(probs)
-
-    def draw_unread(self, probs: Tensor) -> Tensor:
-        """Return a token [1] that the other rng draws."""
-        return self.rng.draw_unread(probs)
-
-    def at(self, position: int) -> SeededRng:
-        """Return the other rng's chance at a position."""
-        return self.rng.at(position)
-
-
 class RuleVerifier(Verifier):
     """Apply a rule to the target's adjusted probabilities; the draft's numbers are read in advance.
 
@@ -211,12 +174,12 @@ class RuleVerifier(Verifier):
         proposal, host = proposal.read(target_probs, finite=finite)
         if not host["finite"][0]:
             raise not_finite(context, logits.dtype)
-        about = node_numbers(proposal)
-        if not isinstance(context.rng, SeededRng):
-            return replace(self.rule(proposal, target_probs, context.rng), **about)
-        recorder = FlipRecorder(context.rng)
-        verdict = self.rule(proposal, target_probs, recorder)
-        return replace(verdict, **about, coins=tuple(recorder.coins))
+        rng = context.rng
+        if not isinstance(rng, SeededRng):
+            return replace(self.rule(proposal, target_probs, rng), **node_numbers(proposal))
+        rng.coins = ()
+        verdict = self.rule(proposal, target_probs, rng)
+        return replace(verdict, **node_numbers(proposal), coins=rng.coins)
 
 
 def node_numbers(proposal: Proposal) -> dict[str, tuple]:
