@@ -35,7 +35,7 @@ PATH = Path(__file__).with_suffix(".json")
 PAGES = ("book/methods.md", "book/serve.md")
 TARGETS = {"pair": "the pair", "smollm2": "SmolLM2"}
 """Key of a target in the catalogue of methods → its name on the pages."""
-Names = dict[str, tuple[str, ...]]
+Names = dict[str, list[str]]
 """Engine → the names that it has for one method or setting."""
 
 # Reading ------------------------------------------------------------------------------------------
@@ -236,109 +236,11 @@ VARIABLES = (
 """Variables of SGLang that the pages name."""
 OLD_VARIABLES = ("SGLANG_ENABLE_SPEC_V2",)
 """Variables of recipes that a later version may not read any more."""
-METHODS: dict[str, Names] = {
-    "draft model": {
-        "vllm": ("draft_model",),
-        "sglang": ("STANDALONE",),
-        "llama.cpp": ("draft-simple",),
-        "tensorrt-llm": ("DraftTarget",),
-        "transformers": ("assistant_model",),
-    },
-    "prompt lookup, n-grams": {
-        "vllm": ("ngram", "ngram_gpu"),
-        "sglang": ("NGRAM",),
-        "llama.cpp": ("ngram-simple", "ngram-cache", "ngram-map-k", "ngram-map-k4v"),
-        "tensorrt-llm": ("NGram",),
-        "transformers": ("prompt_lookup_num_tokens",),
-    },
-    "a hash pool": {"llama.cpp": ("ngram-mod",)},
-    "suffix decoding": {"vllm": ("suffix",), "sglang": ("SUFFIX",), "tensorrt-llm": ("SA",)},
-    "EAGLE": {"vllm": ("eagle",), "sglang": ("EAGLE",)},
-    "EAGLE-3": {
-        "vllm": ("eagle3",),
-        "sglang": ("EAGLE3",),
-        "llama.cpp": ("draft-eagle3",),
-        "tensorrt-llm": ("Eagle3",),
-    },
-    "Medusa": {"vllm": ("medusa",), "tensorrt-llm": ("Medusa",)},
-    "MLP speculator": {"vllm": ("mlp_speculator",)},
-    "PARD": {"tensorrt-llm": ("PARD",)},
-    "DFlash": {
-        "vllm": ("dflash",),
-        "sglang": ("DFLASH",),
-        "llama.cpp": ("draft-dflash",),
-        "tensorrt-llm": ("DFlash",),
-    },
-    "DSpark": {"vllm": ("dspark",), "sglang": ("DSPARK",), "llama.cpp": ("draft-dspark",)},
-    "multi-token prediction": {
-        "vllm": ("mtp",),
-        "sglang": ("NEXTN", "FROZEN_KV_MTP"),
-        "llama.cpp": ("draft-mtp",),
-        "tensorrt-llm": ("MTP",),
-    },
-    "an adapter on the target": {"sglang": ("UNO",)},
-    "early exit": {"transformers": ("assistant_early_exit",)},
-    "a drafter of your own": {"vllm": ("custom_class",), "transformers": ("custom_generate",)},
-}
-"""Method → its name in each engine; a name that an engine does not list becomes a dash."""
-
-SETTINGS: dict[str, Names] = {
-    "draft length by load": {
-        "vllm": ("num_speculative_tokens_per_batch_size",),
-        "sglang": ("--speculative-adaptive",),
-        "tensorrt-llm": ("draft_len_schedule", "max_concurrency"),
-    },
-    "length by the draft's confidence": {
-        "vllm": ("enable_adaptive_verification",),
-        "sglang": ("--speculative-dspark-sps-table-path",),
-        "llama.cpp": ("--spec-draft-p-min",),
-        "transformers": ("assistant_confidence_threshold",),
-    },
-    "drafts drawn from q above temperature 0": {
-        "vllm": ("draft_sample_method: probabilistic",),
-        "sglang": ("--speculative-use-rejection-sampling",),
-        "llama.cpp": ("--spec-draft-sampling",),
-        "tensorrt-llm": ("use_rejection_sampling",),
-    },
-    "block verification": {
-        "vllm": ("rejection_sample_method: block",),
-        "sglang": ("--speculative-use-block-verification",),
-    },
-    "all positions in one pass (P-EAGLE, PARD)": {"vllm": ("parallel_drafting",)},
-    "a draft with another vocabulary": {
-        "vllm": ("use_heterogeneous_vocab",),
-        "transformers": ("assistant_tokenizer",),
-    },
-    "GPUs of the draft": {
-        "vllm": ("draft_tensor_parallel_size",),
-        "llama.cpp": ("--spec-draft-device", "--spec-draft-ngl"),
-    },
-    "cache type of the draft": {
-        "vllm": ("kv_cache_dtype",),
-        "sglang": ("--speculative-draft-kv-cache-dtype",),
-        "llama.cpp": ("--spec-draft-type-k",),
-    },
-    "synthetic acceptance": {
-        "vllm": ("synthetic_acceptance_length",),
-        "sglang": ("SGLANG_SIMULATE_ACC_LEN",),
-        "llama.cpp": ("--spec-synth-len",),
-    },
-    "**lossy:** changes the output": {
-        "vllm": ("rejection_sample_method: fly",),
-        "sglang": ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc"),
-        "tensorrt-llm": ("use_relaxed_acceptance_for_thinking",),
-    },
-}
+NAMES = yaml.safe_load(PATH.with_name("engine_names.yml").read_text("utf-8"))
+METHODS: dict[str, Names] = NAMES["methods"]
+"""Method → its names in each engine."""
+SETTINGS: dict[str, Names] = NAMES["settings"]
 """Purpose → the settings of each engine."""
-
-RECORDED = {
-    "draft model": "draft_model",
-    "prompt lookup, n-grams": "lookup",
-    "suffix decoding": "suffix",
-    "EAGLE": "eagle",
-    "EAGLE-3": "eagle3",
-}
-"""Method → its name in the recording `engines`; of an engine's names, its first one ran."""
 
 
 def listed(options: dict, engine: str) -> set[str]:
@@ -354,7 +256,7 @@ def ran() -> set[tuple[str, str]]:
     return {
         (engine, METHODS[method][engine][0])
         for engine in ("vllm", "transformers")
-        for method, kind in RECORDED.items()
+        for method, kind in NAMES["recorded"].items()
         if any(kind in model.get(engine, ()) for model in recorded) and engine in METHODS[method]
     }
 

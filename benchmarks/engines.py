@@ -16,7 +16,6 @@ import copy
 import json
 import os
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ from specdec_lite.texts.smollm2_tasks import TASKS, chat
 from specdec_lite.training.export import export
 
 from .engine_load import load_curve
-from .experiment import Run, experiment
+from .experiment import Run, Worker, experiment
 from .hugging_face import HuggingFace, HuggingFaceLookup
 
 VLLM = Path(".engines/vllm/bin/python")
@@ -66,41 +65,21 @@ class EngineError(Exception):
     """An engine cannot run a job; the message is the engine's own."""
 
 
-class Worker:
-    """An engine in a separate process that answers each line of JSON with a line of JSON.
-
-    Args:
-        command: Command that starts the engine.
-        log: File for what the engine prints.
-    """
-
-    def __init__(self, command: Sequence[str | Path], log: Path):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.process = subprocess.Popen(
-            [*map(str, command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log.open("w"),
-            text=True,
-            env=os.environ | ENVIRONMENT,
-        )
+class Engine(Worker):
+    """An engine in a process of its own."""
 
     def ask(self, job: dict) -> dict:
         """Send one job and return the answer."""
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        answer = json.loads(line) if line else {"refused": "the process ended"}
+        answer = super().ask(job) or {"refused": "the process ended"}
         if "refused" in answer:
             raise EngineError(answer["refused"])
         return answer
 
-    def __enter__(self) -> "Worker":
-        return self
 
-    def __exit__(self, *_) -> None:
-        self.process.stdin.close()
-        self.process.wait()
+def started(command: Sequence[str | Path], log: Path) -> Engine:
+    """Start an engine; what it prints goes to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return Engine(command, stderr=log.open("w"), env=os.environ | ENVIRONMENT)
 
 
 # Decoders -----------------------------------------------------------------------------------------
@@ -494,11 +473,11 @@ class Bench:
                 decoders[name] = lambda rows, w=worker: w.ask(ask | {"prompts": rows})
         return decoders
 
-    def vllm_worker(self, model: str, name: str, config: dict | None) -> Worker:
+    def vllm_worker(self, model: str, name: str, config: dict | None) -> Engine:
         """Start a process with vLLM."""
         folder = SHIPPED / "target" if model == "pair" else smollm2_folder()
         log = self.work / f"vllm-{model}-{name}.log"
-        worker = self.open.enter_context(Worker([VLLM, HERE / "engine_vllm.py"], log))
+        worker = self.open.enter_context(started([VLLM, HERE / "engine_vllm.py"], log))
         slots = max(self.plan(model).batches)
         job = {"target": str(folder), "dtype": "float32", "slots": slots, "speculative": config}
         self.versions["vllm"] = worker.ask(job)["version"]
@@ -519,7 +498,7 @@ class Bench:
             job = files
             methods.append("draft_model")
         command = ["node", HERE / "engine_llama.mjs", LLAMA]
-        worker = self.open.enter_context(Worker(command, self.work / f"llama-{model}.log"))
+        worker = self.open.enter_context(started(command, self.work / f"llama-{model}.log"))
         answer = worker.ask(job | {"slots": max(plan.batches), "threads": 1})
         self.versions |= {"node-llama-cpp": answer["version"], "llama.cpp": answer["build"]}
         ask = {"new_tokens": plan.new_tokens, "gamma": plan.gamma}

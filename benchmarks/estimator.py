@@ -28,7 +28,7 @@ from specdec_lite.simulation.estimate import (
     estimate,
 )
 
-from .experiment import Run, experiment
+from .experiment import Run, experiment, rounded
 from .published_rows import Row, curves, dense_rows, mixture_rows
 
 PRIORS = {
@@ -295,15 +295,6 @@ def mixtures(engine: Engine) -> list[dict]:
         e = predict(row, engine)
         found.append({**about(row), "fitted": e.speedup, "low": e.low, "high": e.high})
     return found
-
-
-def rounded(data):
-    """Return a recording's data with its numbers to four digits."""
-    if isinstance(data, dict):
-        return {key: rounded(value) for key, value in data.items()}
-    if isinstance(data, list):
-        return [rounded(value) for value in data]
-    return float(f"{data:.4g}") if isinstance(data, float) else data
 
 
 @experiment(

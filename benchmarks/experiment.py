@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -262,6 +263,42 @@ class Store:
         """Note that the recording is written, with its stamp."""
         self.header |= {"stamp": stamp, "measured_again": again, "finished": True}
         self.write()
+
+
+class Worker:
+    """A process that answers each line of JSON with a line of JSON.
+
+    Args:
+        command: Command that starts it.
+        options: Other options of `Popen`.
+    """
+
+    def __init__(self, command: Sequence[str | Path], **options):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([*map(str, command)], **pipes, **options)
+
+    def ask(self, job: Any) -> Any:
+        """Send one job and return the answer; None if the process has ended."""
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def rounded(data: Any, digits: int = 4) -> Any:
+    """Return a recording's data with its numbers to some digits, because further digits are noise."""
+    if isinstance(data, dict):
+        return {key: rounded(value, digits) for key, value in data.items()}
+    if isinstance(data, list):
+        return [rounded(value, digits) for value in data]
+    return float(f"{data:.{digits}g}") if isinstance(data, float) else data
 
 
 def packed_run(seconds: float, tokens: float, rounds: float) -> str:

@@ -33,7 +33,7 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 
 from . import plain
-from .experiment import Run, experiment
+from .experiment import Run, experiment, rounded
 from .methods import Method, available_rows, choose
 from .scoreboard_counts import GAMMA, PLAIN, count, encoded_prompts, load_models, pack
 from .smollm2 import STOP
@@ -306,8 +306,3 @@ def with_rows(run: Run, data: dict, rows: list[str]) -> dict:
     old |= {"checks": [*kept, *data["checks"]], "added": [*old.get("added", []), added]}
     run.stamp, merged = stamps.split(old)
     return merged
-
-
-def rounded(seconds: list[float]) -> list[float]:
-    """Return seconds with four digits, because further digits are noise."""
-    return [float(f"{each:.4g}") for each in seconds]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+import yaml
 from transformers.utils import logging
 
 from specdec_lite import generate_batch, load_pair, load_smollm2
@@ -40,7 +41,6 @@ from specdec_lite.texts.benchmark_prompts import (
 
 from .experiment import Run, experiment
 from .methods import Method, absent_rows, available_rows, choose, describe
-from .named import NAMED
 from .smollm2 import STOP
 
 GAMMA = 4
@@ -49,6 +49,7 @@ BLOCK = 4
 LEVELS = 8
 """Levels for which acceptance is counted."""
 PLAIN = "plain"
+NAMED = yaml.safe_load(Path(__file__).with_name("named.yml").read_text("utf-8"))
 Cell = tuple[str, float]
 SUMS = ("tokens", "rounds", "accepted", "tested", "drafted", "levels", "empty")
 

@@ -8,7 +8,6 @@ interval of `speed.ratio`: it resamples prompts first, then their turns. The rec
 whether the texts are equal, token for token.
 """
 
-import json
 import random
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import numpy as np
 
 from specdec_lite.measure.intervals import ratio
 
-from .experiment import Run, experiment
+from .experiment import Run, Worker, experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("plain", "chain", "tree")
@@ -38,40 +37,15 @@ drafters = {"plain": None, "chain": ModelDrafter(pair.draft, 4),
             "tree": MedusaDrafter.from_pretrained(pair.target)}
 prompts = [pair.tokenizer.encode(item["text"]) for items in evaluation_prompts().values()
            for item in items[:2]]
-print(json.dumps(len(prompts)), flush=True)
 for line in sys.stdin:
-    method, index, temperature, seed, tokens = json.loads(line)
+    job = json.loads(line)
+    if job == "prompts":
+        print(json.dumps(len(prompts)), flush=True)
+        continue
+    method, index, temperature, seed, tokens = job
     out = generate(pair.target, prompts[index], drafters[method], tokens, temperature, seed=seed)
     print(json.dumps([out.stats.seconds, out.tokens.tolist()]), flush=True)
 """
-
-
-class Checkout:
-    """A process that decodes with the library of one checkout.
-
-    Args:
-        folder: Folder of the checkout.
-        dtype: PyTorch's name of the dtype.
-    """
-
-    def __init__(self, folder: Path, dtype: str):
-        command = [sys.executable, "-c", WORKER, str(folder), dtype]
-        self.process = subprocess.Popen(
-            command, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self.prompts = json.loads(self.process.stdout.readline())
-
-    def __call__(self, *job) -> tuple[float, list[int]]:
-        """Decode once and return the seconds and the tokens."""
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        seconds, tokens = json.loads(self.process.stdout.readline())
-        return seconds, tokens
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def revision(folder: Path) -> str:
@@ -101,14 +75,13 @@ def version_speed(
     folders = {"old": old.resolve(), "new": ROOT}
 
     @cache
-    def checkout(side: str, dtype: str) -> Checkout:
-        process = Checkout(folders[side], dtype)
-        run.open.callback(process.close)
-        return process
+    def checkout(side: str, dtype: str) -> Worker:
+        command = [sys.executable, "-c", WORKER, folders[side], dtype]
+        return run.open.enter_context(Worker(command, cwd=folders[side]))
 
     def compared(dtype: str, method: str, temperature: int) -> dict:
         sides = {side: checkout(side, dtype) for side in folders}
-        prompts = sides["new"].prompts
+        prompts = sides["new"].ask("prompts")
         seconds = {side: np.zeros((prompts, turns)) for side in sides}
         order, same = random.Random(f"{dtype} {method} T={temperature}"), True
         for turn in range(-1, turns):
@@ -116,7 +89,7 @@ def version_speed(
                 texts = {}
                 for side in order.sample(list(sides), 2):
                     job = (method, prompt, float(temperature), max(0, turn), new_tokens)
-                    spent, texts[side] = sides[side](*job)
+                    spent, texts[side] = sides[side].ask(job)
                     if turn >= 0:
                         seconds[side][prompt, turn] = spent
                 same &= texts["old"] == texts["new"]

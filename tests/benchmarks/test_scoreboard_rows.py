@@ -12,8 +12,7 @@ from registry import RULES
 
 from benchmarks import methods as listed
 from benchmarks.methods import METHODS, Method, bytes_beside, describe
-from benchmarks.named import NAMED
-from benchmarks.scoreboard_counts import load_models
+from benchmarks.scoreboard_counts import NAMED, load_models
 from specdec_book import recordings
 from specdec_lite import drafters
 from specdec_lite.drafters import Drafter, ModelDrafter
