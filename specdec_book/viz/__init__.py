@@ -1,7 +1,7 @@
 """Figures and interactives: one look, one helper, one ES module per interactive.
 
 `__init__.pyi` lists the public names. Each is imported when it is first used, so that a chapter
-loads what it shows. Functions that are named like their module are imported at once.
+loads what it shows. Functions that are named like their module are imported immediately.
 """
 
 from specdec_book.viz.arcs import arcs as arcs
