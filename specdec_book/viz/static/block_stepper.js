@@ -152,24 +152,16 @@ function drawCounts(svg, counts, total) {
   const width = Math.max(240, widthOf(svg) || 520);
   const room = width - 44;
   const bars = [
-    ["plain decoding: one per token", counts.plain, "var(--sdl-plain)"],
-    ["two per block: verify, then predict", counts.twoPass, "var(--sdl-other)"],
-    ["merged: one per block", counts.merged, "var(--sdl-one)"],
+    ["plain decoding: one per token", counts.plain, "plain"],
+    ["two per block: verify, then predict", counts.twoPass, "other"],
+    ["merged: one per block", counts.merged, "one"],
   ];
   svg.replaceChildren(
     ...bars.flatMap(([name, value, color], i) => [
-      make("text", { x: 0, y: 12 + i * 37 }, name),
-      make("rect", {
-        x: 0,
-        y: 17 + i * 37,
-        width: room,
-        height: 14,
-        rx: 2,
-        fill: "var(--sdl-raised)",
-        stroke: "var(--sdl-line)",
-      }),
-      make("rect", { x: 0, y: 17 + i * 37, width: (room * value) / total, height: 14, rx: 2, fill: color }),
-      make("text", { x: width, y: 29 + i * 37, "text-anchor": "end", "font-weight": 600 }, String(value)),
+      svgText(0, 12 + i * 37, name),
+      block(0, 17 + i * 37, room, 14, "raised", { rx: 2, stroke: ink("line") }),
+      block(0, 17 + i * 37, (room * value) / total, 14, color, { rx: 2 }),
+      svgText(width, 29 + i * 37, String(value), { "text-anchor": "end", "font-weight": 600 }),
     ]),
   );
   svg.setAttribute(

@@ -65,34 +65,24 @@ function drawTree(svg, nodes, budget) {
       }),
     );
   });
-  svg.append(make("circle", { cx: ROOT / 2, cy: 2 + PILL / 2, r: ROOT / 2, fill: "var(--sdl-target)" }));
+  svg.append(disc(ROOT / 2, 2 + PILL / 2, ROOT / 2, "target"));
   nodes.forEach(({ word, worth, right }, node) => {
     const { x, y, end } = at(node);
-    const box = (attributes) => make("rect", { x, y, width: pill, height: PILL, rx: 5, ...attributes });
-    if (node >= budget) {
-      svg.append(box({ fill: "none", stroke: "var(--sdl-line)", "stroke-dasharray": "3 3" }));
-      return;
-    }
+    const box = (fill, more) => svg.append(block(x, y, pill, PILL, fill, { rx: 5, ...more }));
+    if (node >= budget) return box("none", { stroke: ink("line"), "stroke-dasharray": "3 3" });
     const hasNumber = pill > 72;
-    const label = make("text", { x: x + 5, y: y + 16, class: right ? "" : "sdl-faint" });
-    svg.append(
-      box({
-        fill: right
-          ? "color-mix(in srgb, var(--sdl-accepted) 16%, var(--sdl-surface))"
-          : "var(--sdl-surface)",
-        stroke: right ? "var(--sdl-accepted)" : "var(--sdl-control-line)",
-        "stroke-width": right ? 2.5 : 1,
-      }),
-      label,
-    );
+    const label = svgText(x + 5, y + 16, "", { class: right ? "" : "sdl-faint" });
+    const green = "color-mix(in srgb, var(--sdl-accepted) 16%, var(--sdl-surface))";
+    if (right) box("", { fill: green, stroke: ink("accepted"), "stroke-width": 2.5 });
+    else box("surface", { stroke: ink("control-line"), "stroke-width": 1 });
+    svg.append(label);
     fit(label, right ? "✓" : "", word, pill - 8 - (hasNumber ? 24 : 0));
     if (hasNumber)
       svg.append(
-        make(
-          "text",
-          { x: end - 4, y: y + 16, "text-anchor": "end", class: "sdl-small sdl-faint" },
-          worth.toFixed(2).replace(/^0/, ""),
-        ),
+        svgText(end - 4, y + 16, worth.toFixed(2).replace(/^0/, ""), {
+          "text-anchor": "end",
+          class: "sdl-small sdl-faint",
+        }),
       );
   });
 }
@@ -138,21 +128,10 @@ function numbers(s) {
 
 function rowsOf(s) {
   const { grown, static: fixed } = s.contexts[s.context];
+  const cells = (node) =>
+    node ? [quoted(node.word), node.worth.toFixed(3), node.right ? "yes" : "no"] : ["", "", ""];
   return Array.from({ length: s.budget }, (_, i) =>
-    make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, String(i + 1)),
-      ...[grown[i], fixed[i]].flatMap((node) =>
-        node
-          ? [
-              make("td", {}, quoted(node.word)),
-              make("td", {}, node.worth.toFixed(3)),
-              make("td", {}, node.right ? "yes" : "no"),
-            ]
-          : [make("td", {}, ""), make("td", {}, ""), make("td", {}, "")],
-      ),
-    ),
+    numbersRow([String(i + 1), ...cells(grown[i]), ...cells(fixed[i])]),
   );
 }
 
@@ -173,7 +152,7 @@ function render({ model, el }) {
   const [left, right] = [0, 1].map(() => make("svg", { role: "img" }));
   const body = make("tbody");
   const heads = ["node", "grown", "path probability", "accepted", "fixed", "path probability", "accepted"];
-  const table = make("table", { class: "sdl-numbers" }, columns(heads), body);
+  const table = numbersTable("Nodes of both trees", heads, body);
   const paint = () => {
     const s = state();
     const { grown, static: fixed } = s.contexts[s.context];
@@ -210,7 +189,7 @@ function render({ model, el }) {
     chartRow(figure("Grown by the draft's confidence", "sdl-half", left, captions[0]), fixed),
     make("div", {}, spoken),
     few,
-    foldRow(rest, foldOf("Both trees as numbers", scroll("Nodes of both trees", table))),
+    foldRow(rest, foldOf("Both trees as numbers", table)),
   ];
   return panel({ model, el }, spec, layout, paint);
 }

@@ -81,8 +81,7 @@ function draw(svg, s) {
   s.laws.forEach(({ agrees }, i) => {
     const y = TOP + GUESS + 28 * i + (isNarrow ? BOX + 32 : 0); // below the guess, or beside it
     const long = ((isNarrow ? width - 216 : width / 3) * agrees) / most;
-    const fill = i === s.shift ? "var(--sdl-draft)" : "var(--sdl-control-line)";
-    svg.append(make("rect", { x: 0, y, width: long, height: 22, rx: 3, fill }));
+    svg.append(block(0, y, long, 22, i === s.shift ? "draft" : "control-line", { rx: 3 }));
     note(long + 8, y + 16, `${percent(agrees)} right with the ${i ? "next" : "own"} token`, "start");
   });
 }
@@ -90,28 +89,12 @@ function draw(svg, s) {
 function bars(s) {
   const right = s.words.at(-1);
   const most = formulas.largest(s.laws);
-  return s.laws[s.shift].law.map(([word, q]) =>
-    make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, `${word === right ? "✓ " : ""}${quoted(word)}`),
-      make(
-        "td",
-        {},
-        make(
-          "svg",
-          { width: BAR, height: 14, "aria-hidden": "true" },
-          make("rect", {
-            width: Math.max(1, (BAR * q) / most),
-            height: 14,
-            rx: 2,
-            fill: word === right ? "var(--sdl-accepted)" : "var(--sdl-draft)",
-          }),
-        ),
-      ),
-      make("td", {}, q.toFixed(3)),
-    ),
-  );
+  return s.laws[s.shift].law.map(([word, q]) => {
+    const color = word === right ? "accepted" : "draft";
+    const bar = block(0, 0, Math.max(1, (BAR * q) / most), 14, color, { rx: 2 });
+    const svg = make("svg", { width: BAR, height: 14, "aria-hidden": "true" }, bar);
+    return numbersRow([`${word === right ? "✓ " : ""}${quoted(word)}`, svg, q.toFixed(3)]);
+  });
 }
 
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
