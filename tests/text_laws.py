@@ -31,11 +31,19 @@ START = (1, 2)
 
 
 def exact_text_law(
-    target, drafter, sampling, length, rule=None, processors=(), prompt=START, most=math.inf
+    target,
+    drafter,
+    sampling,
+    length,
+    rule=None,
+    processors=(),
+    prompt=START,
+    most=math.inf,
+    noise=lambda rng: rng,
 ):
     """Return {text: probability} of the first `length` tokens, over every outcome of every draw.
 
-    It raises TooManyOutcomes beyond `most` of them.
+    It raises TooManyOutcomes beyond `most` of them. `noise` makes a run's rng of the enumerating one.
     """
 
     def run(rng):
@@ -49,7 +57,7 @@ def exact_text_law(
             sampling.top_p,
             rule,
             (),
-            rng=rng,
+            rng=noise(rng),
             processors=processors,
         )
         return tuple(token for step in steps for token in step.tokens)

@@ -12,12 +12,10 @@ from heads_zoo import random_heads, taught_heads
 from models_zoo import FAMILIES, PROMPT, native, shipped
 from text_laws import NATIVE, TINY, model_named
 
-from specdec_lite import CausalLM, TokenTree, generate, stream
+from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import typical
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter
-from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.medusa import load_report
-from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.sampling import outcomes
 from specdec_lite.texts.corpus import evaluation_prompts
@@ -25,59 +23,6 @@ from specdec_lite.texts.corpus import evaluation_prompts
 TARGET = native()
 TREE = TokenTree([0, 1, 0, 2, 1, 0, 0], [-1, -1, 0, -1, 0, 1, 2])
 """Three levels with unequal branches."""
-
-
-class CountingCache:
-    """The length of a cache without entries."""
-
-    length = root = 0
-
-    def keep(self, slots):
-        self.length = self.root + len(slots)
-
-
-class Counting(CausalLM):
-    """A target that counts: t + 1 follows token t, and the hidden state is t itself, one-hot."""
-
-    def __init__(self, size=24):
-        self.vocab_size = self.hidden_size = size
-        self.num_layers = 1
-        self.max_positions = 10**6
-        self.device = torch.device("cpu")
-        self.dtype = torch.float64
-        self.shift = torch.eye(size, dtype=torch.float64).roll(1, dims=1)
-
-    def new_cache(self, batch=1, capacity=0):
-        return CountingCache()
-
-    def head(self, hidden):
-        return hidden @ self.shift
-
-    def score(self, tokens, cache, tree=None, hidden_layers=(), last=False, **options):
-        states = torch.eye(self.vocab_size, dtype=torch.float64)[torch.as_tensor(tokens)][None]
-        cache.root, cache.length = cache.length, cache.length + len(tokens)
-        return Scores(self.head(states), dict.fromkeys(hidden_layers, states))
-
-
-def run_counting(*shifts):
-    """Decode with heads that turn the state of t into that of t + shift."""
-    target = Counting()
-    heads = Heads(target.hidden_size, len(shifts)).double().requires_grad_(False)
-    heads.up.copy_(torch.eye(target.hidden_size).expand_as(heads.up))
-    for k, shift in enumerate(shifts):
-        heads.down[k] = 9 * torch.eye(target.hidden_size).roll(shift, dims=1)
-    return generate(target, [3, 4, 5], MedusaDrafter(target, heads, TokenTree.chain([0] * 3)), 16)
-
-
-def test_head_k_predicts_the_token_k_positions_after_the_root():
-    """Correct heads are always accepted; heads that are one position off never are."""
-    right = run_counting(1, 2, 3)
-    assert right.tokens.tolist() == [(6 + i) % 24 for i in range(16)]
-    assert right.stats.acceptance_rate == 1
-    assert right.stats.target_passes == 4
-    for wrong in (run_counting(0, 1, 2), run_counting(2, 3, 4)):
-        assert torch.equal(wrong.tokens, right.tokens)
-        assert wrong.stats.accepted == 0
 
 
 @pytest.mark.parametrize("make, draft", [(MedusaDrafter, TREE), (BlockwiseDrafter, 4)])

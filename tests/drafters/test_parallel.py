@@ -3,7 +3,6 @@ end where little is accepted, and the mask of PARD.
 """
 
 import pytest
-import torch
 from broken_drafts import Altered
 from heads_zoo import random_blocks, random_correction, random_heads, random_selector
 from models_zoo import PROMPT, native, perturbed
@@ -42,21 +41,6 @@ def test_reporting_uncorrected_rows_changes_the_distribution(kind):
     drafter = kind(target, random_heads(target, 2), random_correction(target))
     law = exact_text_law(target, drafter, Sampling(), 3)
     assert distance(law, own_text_law(target, Sampling(), 3)) > 0.02
-
-
-def test_a_selector_scores_pairs_of_neighbors():
-    torch.manual_seed(0)
-    choice = random_selector(TARGET, candidates=5)
-    rows, states = torch.randn(3, 48).double(), torch.randn(3, 32).double()
-    index = torch.tensor([4, 0, 47])
-    corrected = choice.correct(rows, index, states)
-    for row, before, state, found in zip(rows, index, states, corrected):
-        likeliest = row.argsort(descending=True)[:5].tolist()
-        left = choice.before.weight[before] * (choice.gate.weight @ state)
-        for token in range(48):
-            score = row[token] + left @ choice.after.weight[token]
-            right = score if token in likeliest else -torch.inf
-            assert float(found[token]) == pytest.approx(float(right))
 
 
 def confident(target, least):

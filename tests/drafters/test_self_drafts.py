@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from broken_drafts import ShiftedStatesDrafter
+from drafted_rows import differences
 from models_zoo import PROMPT, native
 from registry import exit_head, lookahead
 
@@ -270,49 +271,29 @@ def eight_bits_by_hand(target, text):
 
 SKIP = [(0, "mlp"), (2, "attention")]
 APPROXIMATE = {
-    "early exit": (
-        EarlyExitDrafter(TARGET, 2, 1),
-        lambda text: row_by_hand(TARGET, text, layers=2),
-    ),
-    "skipped sublayers": (
-        LayerSkipDrafter(TARGET, SKIP, 1),
-        lambda text: row_by_hand(TARGET, text, SKIP),
-    ),
+    "early exit": (EarlyExitDrafter(TARGET, 2, 1), dict(layers=2)),
+    "skipped sublayers": (LayerSkipDrafter(TARGET, SKIP, 1), dict(skip=SKIP)),
     "sinks and a window": (
         SparseCacheDrafter(TARGET, 2, 3, 1),
-        lambda text: row_by_hand(TARGET, text, entries=lambda n: [0, 1, *range(n - 3, n)]),
+        dict(entries=lambda n: [0, 1, *range(n - 3, n)]),
     ),
 }
 
 
-def check_acceptance(target, drafter, row, tolerance):
-    """Compare q of every draft with the row computed by hand, and acceptance with Σ min(p, q)."""
-    text = list(PROMPT)
-    expected = variance = accepted = 0.0
-    steps = list(stream(target, PROMPT, drafter, 120, 1.0, seed=2))
-    for step in steps[:-1]:
-        q = row(text)
-        p = target.score(text, target.new_cache()).logits[0, -1].float().softmax(-1)
-        assert step.q[0] == pytest.approx(q[step.tree.tokens[0]].item(), abs=tolerance)
-        alpha = torch.minimum(p, q.to(p)).sum().item()
-        expected, variance = expected + alpha, variance + alpha * (1 - alpha)
-        accepted += step.accepted
-        text += step.tokens
-    assert abs(accepted - expected) < 5 * variance**0.5 + tolerance * len(steps)
-
-
-@pytest.mark.parametrize("drafter, row", APPROXIMATE.values(), ids=APPROXIMATE)
-def test_acceptance_is_that_of_rows_computed_by_hand(drafter, row):
-    check_acceptance(TARGET, drafter, row, 1e-6)
+@pytest.mark.parametrize("drafter, parts", APPROXIMATE.values(), ids=APPROXIMATE)
+def test_drafts_are_from_rows_computed_by_hand(drafter, parts):
+    rows = lambda context, _: row_by_hand(TARGET, context.tokens.tolist(), **parts)[None]
+    assert max(differences(TARGET, drafter, PROMPT, rows, new=60)[0]) < 1e-6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [32, 40], ids=["32 inputs", "40 inputs"])
-def test_acceptance_in_8_bits_is_that_of_rows_computed_by_hand(dtype, size):
+def test_drafts_in_8_bits_are_from_rows_computed_by_hand(dtype, size):
     target = native(dtype=dtype, hidden_size=size, intermediate_size=56, num_layers=2, scale=0.2)
+    rows = lambda context, _: eight_bits_by_hand(target, context.tokens.tolist())[None]
     drafter = QuantizedDrafter(target, 8, 1)
-    check_acceptance(target, drafter, lambda text: eight_bits_by_hand(target, text), 0.1)
+    assert max(differences(target, drafter, PROMPT, rows, new=60)[0]) < 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -1,14 +1,17 @@
 """Every wrapper around every kind of drafter, two levels deep, keeps the distribution or is refused.
 
-`GridRng` makes shared noise enumerable: the noise of a position is one of ten equally likely
+`Grid` makes shared noise enumerable: the noise of a position is one of ten equally likely
 numbers, from which every draw at that position takes its token. So the distribution of the text is
 exact, with coupled drafters too.
 """
+
+from contextlib import suppress
 
 import pytest
 import torch
 from chosen import one_in
 from models_zoo import Constant
+from text_laws import TooManyOutcomes, distance, exact_text_law, own_text_law
 
 from specdec_lite import stream
 from specdec_lite.drafters import (
@@ -23,11 +26,12 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.combined import CompositeDrafter
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.sampling import EnumeratingRng
+from specdec_lite.sampling import Sampling, outcomes
 from specdec_lite.speculation import Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 GRID = 10
+CELLS = torch.full((GRID,), 1 / GRID, dtype=torch.float64)
 P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 MIDDLE = torch.tensor([0.2, 0.4, 0.1, 0.3], dtype=torch.float64)
@@ -38,69 +42,39 @@ MOST = {3: 500, 2: 20_000}
 TARGET, DRAFT, BETWEEN = Constant(P), Constant(Q), Constant(MIDDLE)
 
 
-class GridRng(EnumeratingRng):
-    """Enumerate every draw and every coin, and the noise of every position."""
-
-    def __init__(self, choices=()):
-        super().__init__(choices)
-        self.noise = {}
-
-    def at(self, position):
-        return AtPosition(self, position)
-
-
-class AtPosition:
+class Grid:
     """Draw with the noise of a position, which is the same for all draws there."""
 
-    def __init__(self, rng, position):
+    def __init__(self, rng, noise=None, position=None):
         self.rng, self.position = rng, position
+        self.noise = {} if noise is None else noise
 
     def at(self, position):
-        return AtPosition(self.rng, position)
+        return Grid(self.rng, self.noise, position)
 
     def flip(self, prob):
         return self.rng.flip(prob)
 
     def draw(self, probs):
-        if self.position not in self.rng.noise:
-            self.rng.noise[self.position] = self.rng._choose([1 / GRID] * GRID)
-        cell = (self.rng.noise[self.position] + 0.5) / GRID
+        if self.position is None:
+            return self.rng.draw(probs)
+        if self.position not in self.noise:
+            self.noise[self.position] = self.rng.draw(CELLS)
+        cell = (self.noise[self.position] + 0.5) / GRID
         self.position += 1
         return int(torch.searchsorted(probs.cumsum(0), cell * probs.sum().item()))
 
 
-def texts(drafter, rule=None, lengths=(3, 2)):
-    """Return the exact distribution of the text, of three tokens or of two."""
+def error(drafter, rule=None, lengths=(3, 2)):
+    """Return the exact distance from the target's own texts, of three tokens or of two."""
     for length in lengths:
-        probs = texts_of(drafter, rule, length)
-        if probs:
-            return probs
+        options = dict(rule=rule, prompt=[0], most=MOST[length], noise=Grid)
+        with suppress(TooManyOutcomes):
+            law = exact_text_law(TARGET, drafter, Sampling(), length, **options)
+            assert sum(law.values()) == pytest.approx(1)
+            own = own_text_law(TARGET, Sampling(), length, logits=lambda target, ids: P.log())
+            return distance(law, own)
     raise AssertionError("too many outcomes to enumerate")
-
-
-def texts_of(drafter, rule, length):
-    """Return the exact distribution of texts of one length; None if there are too many outcomes."""
-    probs, pending, count = {}, [()], 0
-    while pending:
-        rng = GridRng(pending.pop())
-        steps = stream(TARGET, [0], drafter, length, 1.0, rule=rule, rng=rng)
-        text = tuple(token for step in steps for token in step.tokens)
-        probs[text] = probs.get(text, 0.0) + rng.weight
-        pending += rng.others
-        count += 1
-        if count > MOST[length]:
-            return None
-    return probs
-
-
-def error(probs):
-    """Return the total variation distance from the target's own texts."""
-    assert sum(probs.values()) == pytest.approx(1)
-    own = P
-    for _ in range(len(next(iter(probs))) - 1):
-        own = own[..., None] * P
-    texts = map(tuple, own.nonzero().tolist())
-    return sum(abs(probs.get(text, 0.0) - own[text].item()) for text in texts) / 2
 
 
 class Siblings(Drafter, Session):
@@ -162,11 +136,11 @@ def test_two_wrappers_keep_the_distribution_or_are_refused(name):
         assert "which drafts a tree" in str(refusal)
         return
     try:
-        probs = texts(drafter)
+        found = error(drafter)
     except ValueError as refusal:
         assert "is lossless only under same_noise" in str(refusal)
-        probs = texts(drafter, same_noise)
-    assert error(probs) < 1e-9
+        found = error(drafter, same_noise)
+    assert found < 1e-9
 
 
 SLOW = pytest.mark.weekly
@@ -183,18 +157,15 @@ BIASED = {
 def test_a_refused_pair_would_change_the_distribution(make, monkeypatch):
     monkeypatch.setattr(CompositeDrafter, "check_rule", lambda self, rule: None)
     monkeypatch.setitem(MOST, 3, 60_000)
-    assert error(texts(make())) > 0.003
+    assert error(make()) > 0.003
 
 
 def test_the_noise_of_the_grid_couples_drafts():
     """A coupled draft with the target's own distribution is always the target's draw."""
-    kept = {}
+    kept = []
     for drafter in (ModelDrafter(TARGET, 1), CoupledDrafter(ModelDrafter(TARGET, 1))):
-        pending, kept[drafter] = [()], 0.0
-        while pending:
-            rng = GridRng(pending.pop())
-            step = next(stream(TARGET, [0], drafter, 2, 1.0, rule=same_noise, rng=rng))
-            kept[drafter] += rng.weight * step.accepted
-            pending += rng.others
-    alone, coupled = kept.values()
+        options = dict(rule=same_noise)
+        first = lambda rng: next(stream(TARGET, [0], drafter, 2, 1.0, rng=Grid(rng), **options))  # noqa: B023
+        kept.append(sum(step.accepted * weight for step, weight in outcomes(first)))
+    alone, coupled = kept
     assert alone == pytest.approx((P * P).sum().item()) and coupled == pytest.approx(1)
