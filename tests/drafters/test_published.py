@@ -6,18 +6,26 @@ SpecForge store them.
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from drafted_rows import differences
 from features_zoo import random_head
-from heads_zoo import random_blocks
-from models_zoo import PROMPT, build
+from heads_zoo import published_tensors, random_blocks
+from models_zoo import PROMPT, build, native
 from published_zoo import BLOCK, FULL, SLIDING, TARGET, WINDOWED, Checkpoint, block_states
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from specdec_lite import CausalLM, TokenTree, generate
-from specdec_lite.drafters import BlockDiffusionDrafter, ConfidenceTree, EagleDrafter, MedusaDrafter
+from specdec_lite.drafters import (
+    BlockDiffusionDrafter,
+    ConfidenceTree,
+    EagleDrafter,
+    MedusaDrafter,
+    MtpDrafter,
+)
+from specdec_lite.drafters.block_head import BlockParts
 from specdec_lite.drafters.eagle_head import Eagle3Head
 from specdec_lite.drafters.heads import ReducedHeads
 from specdec_lite.drafters.published import read_eagle, read_medusa
@@ -203,6 +211,79 @@ def test_a_hugging_face_target_gives_no_state_after_its_last_block(tmp_path):
     eagle3({IDS: [0, 2, 8]}).write(tmp_path)
     with pytest.raises(ValueError, match=f"{tmp_path}: hidden_layers.*after the last block"):
         EagleDrafter.from_pretrained(target, 3, tmp_path, 3)
+
+
+# Configs as they are published -----------------------------------------------------------------------
+# published_heads.json states the facts: the head, the repository that has its config, and the
+# entries that describe a head. Sizes are shrunk here, and the tensors are random.
+
+HEADS = json.loads(Path(__file__).with_name("published_heads.json").read_text("utf-8"))
+DEEP = native(num_layers=94)  # as deep as Qwen3-235B, so that ids of layers stay as published
+DEEPER = generate(DEEP, PROMPT, None, 6).tokens
+SIZES = dict(hidden_size=32, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2)
+SIZES |= dict(head_dim=8, max_position_embeddings=512, vocab_size=48, mask_token_id=47)
+SIZES |= dict(markov_rank=6, selector_rank=6)
+READERS = {
+    "eagle3": EagleDrafter,
+    "blocks": BlockDiffusionDrafter,
+    "medusa": MedusaDrafter,
+    "mtp": MtpDrafter,
+}
+
+
+def shrunk(config):
+    return {k: shrunk(v) if isinstance(v, dict) else SIZES.get(k, v) for k, v in config.items()}
+
+
+def write_small(folder, reader, published):
+    """Write a head of small size in the folder, as its authors do."""
+    layer = published.get("transformer_layer_config", published)
+    words = 20 * (published.get("draft_vocab_size", 0) < layer.get("vocab_size", 0))
+    words *= "draft_vocab_size" in published
+    config = shrunk(published) | ({"draft_vocab_size": words or 48} if words else {})
+    (folder / "config.json").write_text(json.dumps(config))
+    if reader == "medusa" and "medusa_num_heads" in config:
+        CHECKPOINTS["Medusa"].store(folder, CHECKPOINTS["Medusa"].tensors())
+        return
+    if reader == "medusa":
+        names = [f"blocks.{i}.layers.0.weight" for i in range(config["num_heads"])]
+        tensors = {name: torch.randn(32, 32) for name in names}
+    else:
+        own = config | config.get("dflash_config", {})
+        ids = own.get("target_layer_ids") or own.get("aux_hidden_state_layer_ids") or range(3)
+        kind = "peagle" if "PEagleDraftModel" in config["architectures"] else reader
+        layers = (config.get("transformer_layer_config") or config)["num_hidden_layers"]
+        tensors = published_tensors(DEEP, kind, own, layers, len(ids), words)
+        if config.get("fc_norm"):
+            tensors |= {f"fc_norm.{i}.weight": torch.ones(32) for i in range(3)}
+        if config.get("norm_before_fc"):
+            tensors["input_norm.weight"] = torch.ones(96)
+        if words:
+            tensors["d2t"] = torch.arange(words)  # the even tokens
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("row", HEADS, ids=[row["head"].split("/")[-1] for row in HEADS])
+def test_a_published_config_is_read_or_refused_by_name(row, tmp_path):
+    kind = READERS[row["reader"]]
+    write_small(tmp_path, row["reader"], row["config"])
+    version = {"version": 3} if kind is EagleDrafter else {}
+    if "refused" in row:
+        with pytest.raises(ValueError, match=row["refused"]):
+            kind.from_pretrained(DEEP, path=tmp_path, **version)
+        return
+    drafter = kind.from_pretrained(DEEP, path=tmp_path, **version)
+    out = generate(DEEP, PROMPT, drafter, 6)
+    assert torch.equal(out.tokens, DEEPER)
+    if "levels" in row:
+        assert drafter.limits().levels == row["levels"]
+    else:
+        layers = row["layers"] or [2, 47, 91]
+        assert [*drafter.head.layers] == layers and f"layers={layers}" in repr(drafter.head)
+    if "parts" in row:
+        assert drafter.head.parts == BlockParts(**row["parts"])
+    if row["reader"] == "eagle3" and row["config"].get("draft_vocab_size"):
+        assert all(token % 2 == 0 for step in out.steps for token in step.tree.tokens.tolist())
 
 
 # Heads that are exported here ---------------------------------------------------------------------
