@@ -1,6 +1,29 @@
-"""The rows that a session drafts from, compared with rows that are computed in another way."""
+"""Sessions that are watched or changed: their rows compared with rows computed in another way."""
 
 from specdec_lite import generate
+
+
+def changed(drafter, change):
+    """Return the drafter, whose sessions now go through `change` before they draft."""
+    begin = drafter.start
+
+    def start(context):
+        session = begin(context)
+        change(session)
+        return session
+
+    drafter.start = start
+    return drafter
+
+
+def altered(drafter, alter):
+    """Return the drafter, whose proposals now go through alter(session, proposal, context)."""
+
+    def change(session):
+        propose = session.propose
+        session.propose = lambda context: alter(session, propose(context), context)
+
+    return changed(drafter, change)
 
 
 def differences(target, drafter, prompt, rows, broken=lambda session: None, new=24):
@@ -13,7 +36,7 @@ def differences(target, drafter, prompt, rows, broken=lambda session: None, new=
         rows: (context, tokens [k] of a path) → the distributions [≥ k, V] of these tokens.
         broken: a change of every session.
     """
-    begin, apart = drafter.start, []
+    apart = []
 
     def distance(context, proposal):
         tree, places = proposal.tree, {}
@@ -32,19 +55,10 @@ def differences(target, drafter, prompt, rows, broken=lambda session: None, new=
                 most = max(most, float((row - drawn).abs().max()))
         return most
 
-    def start(context):
-        session = begin(context)
-        broken(session)
-        propose = session.propose
+    def compared(session, proposal, context):
+        if len(proposal.tree):
+            apart.append(distance(context, proposal))
+        return proposal
 
-        def compared(context):
-            proposal = propose(context)
-            if len(proposal.tree):
-                apart.append(distance(context, proposal))
-            return proposal
-
-        session.propose = compared
-        return session
-
-    drafter.start = start
-    return apart, generate(target, prompt, drafter, new, temperature=1.0, seed=1).steps
+    watched = altered(changed(drafter, broken), compared)
+    return apart, generate(target, prompt, watched, new, temperature=1.0, seed=1).steps

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from drafted_rows import altered
 from heads_zoo import random_heads, taught_heads
 from models_zoo import PROMPT, VOCABULARY, native, shipped
 from text_laws import SAMPLINGS, TINY, distance, exact_text_law, own_text_law
@@ -22,25 +23,6 @@ from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
 
-class Changed(BlockwiseDrafter):
-    """Apply `change(context, proposal)` to every proposal."""
-
-    def __init__(self, change, *args):
-        super().__init__(*args)
-        self.change = change
-
-    def start(self, context):
-        session = super().start(context)
-        propose = session.propose
-
-        def changed(context):
-            made = propose(context)
-            return self.change(context, made) if len(made.tree) else made
-
-        session.propose = changed
-        return session
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("m", [1, 24, 25])
 def test_perfect_drafts_need_m_over_k_passes_and_useless_ones_at_most_m(k, m):
@@ -48,11 +30,11 @@ def test_perfect_drafts_need_m_over_k_passes_and_useless_ones_at_most_m(k, m):
     text = PROMPT + generate(target, PROMPT, max_new_tokens=m).tokens.tolist()
 
     def passes(shift):
-        def known(context, made):
+        def known(session, made, context):
             after = text[len(context.tokens) :][: len(made.tree)]
             return Proposal(TokenTree.chain([(token + shift) % VOCABULARY for token in after]))
 
-        drafter = Changed(known, target, random_heads(target, 7), k)
+        drafter = altered(BlockwiseDrafter(target, random_heads(target, 7), k), known)
         out = generate(target, PROMPT, drafter, m)
         assert out.tokens.tolist() == text[len(PROMPT) :]
         return out.stats.target_passes
@@ -100,21 +82,22 @@ def test_the_distribution_is_exact_at_another_draft_temperature(sampling):
     assert distance_of(drafter, sampling) < 1e-12
 
 
-@pytest.mark.parametrize(
-    "change, scale",
-    [
-        (lambda _, made: Proposal(made.tree, made.probs.flip(0)), 2.0),
-        (
-            lambda _, made: Proposal(TokenTree.chain(made.probs.argmax(-1).tolist()), made.probs),
-            0.3,
-        ),
-    ],
-    ids=["a row of another head", "argmax drafts with a soft row"],
-)
+def another_heads_row(session, made, context):
+    return Proposal(made.tree, made.probs.flip(0)) if len(made.tree) else made
+
+
+def soft_row(session, made, context):
+    """Broken: choose the argmax and report the row."""
+    if not len(made.tree):
+        return made
+    return Proposal(TokenTree.chain(made.probs.argmax(-1).tolist()), made.probs)
+
+
+@pytest.mark.parametrize("change, scale", [(another_heads_row, 2.0), (soft_row, 0.3)])
 def test_the_same_check_rejects(change, scale):
     target = native(seed=5, vocab_size=3, **TINY)
     heads = random_heads(target, 2, seed=1, scale=scale)
-    assert distance_of(Changed(change, target, heads, 3)) > 0.01
+    assert distance_of(altered(BlockwiseDrafter(target, heads, 3), change)) > 0.01
 
 
 def test_a_shift_by_one_lowers_acceptance_but_keeps_the_text():
@@ -122,11 +105,11 @@ def test_a_shift_by_one_lowers_acceptance_but_keeps_the_text():
     first draft's place.
     """
     target, heads = native(), taught_heads("native")
-    shifted = lambda context, made: Proposal(
+    shifted = lambda session, made, context: Proposal(
         TokenTree.chain([int(context.tokens[-1]), *made.tree.tokens.tolist()[:-1]])
     )
     right = generate(target, PROMPT, BlockwiseDrafter(target, heads, 4), 20)
-    wrong = generate(target, PROMPT, Changed(shifted, target, heads, 4), 20)
+    wrong = generate(target, PROMPT, altered(BlockwiseDrafter(target, heads, 4), shifted), 20)
     assert torch.equal(right.tokens, wrong.tokens)
     assert right.stats.acceptance_rate > 0.8 and wrong.stats.acceptance_rate < 0.2
     longer = generate(target, PROMPT, BlockwiseDrafter(target, heads, 4), 30)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from broken import drawn_again, draws_per_path
+from drafted_rows import altered
 from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
@@ -299,31 +300,22 @@ def test_a_row_by_hand():
     assert (Counts([1, 1], 5, 2).row([4]) > 0).all(), "q > 0 everywhere, even for the unseen"
 
 
-class SoftArgmax(d.NgramDrafter):
+def soft_row(session, proposal, context):
     """Broken: choose the likeliest token and report the soft row."""
-
-    def start(self, context):
-        session = super().start(context)
-        inner = session.propose
-
-        def propose(context):
-            tree, text, rows = inner(context).tree, context.tokens.tolist(), []
-            for token in tree.tokens.tolist():
-                rows.append(self.counts.row(text[-2:]))
-                text.append(token)
-            return Proposal(tree, torch.stack(rows) if rows else None)
-
-        session.propose = propose
-        return session
+    text, rows = context.tokens.tolist(), []
+    for token in proposal.tree.tokens.tolist():
+        rows.append(COUNTS.row(text[-2:]))
+        text.append(token)
+    return Proposal(proposal.tree, torch.stack(rows) if rows else None)
 
 
 def test_an_argmax_with_a_soft_row_changes_the_distribution():
     target = native(seed=5, vocab_size=3, **TINY)
-    law = lambda kind: exact_text_law(
-        target, kind.from_text(TEXT, 3, 3, 2, draft_temperature=0.0), Sampling(1.0), 3
-    )
-    own = own_text_law(target, Sampling(1.0), 3)
-    assert distance(law(d.NgramDrafter), own) < 1e-12 and distance(law(SoftArgmax), own) > 0.05
+    right, wrong = (d.NgramDrafter.from_text(TEXT, 3, 3, 2, draft_temperature=0.0) for _ in "12")
+    own = own_text_law(target, Sampling(), 3)
+    law = lambda drafter: exact_text_law(target, drafter, Sampling(), 3)
+    assert distance(law(right), own) < 1e-12
+    assert distance(law(altered(wrong, soft_row)), own) > 0.05
 
 
 def test_the_ngram_model_scores_every_token_of_a_chain_and_of_a_tree():

@@ -6,8 +6,8 @@ import broken
 import pytest
 import torch
 from broken import grow
-from broken_drafts import Altered
 from chosen import one_in
+from drafted_rows import altered
 from models_zoo import (
     COMMON,
     FAMILIES,
@@ -61,14 +61,12 @@ def test_the_distribution_is_exact_for_padded_vocabularies(widths, sampling):
     )
 
 
-class WrongRow(Altered, ModelDrafter):
+def another_q(session, proposal, context):
     """Broken: draw from the adjusted q and report another one."""
-
-    def altered(self, session, proposal, context):
-        if proposal.probs is None:
-            return proposal
-        rows = proposal.probs**0.5
-        return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
+    if proposal.probs is None:
+        return proposal
+    rows = proposal.probs**0.5
+    return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
 
 
 def tree_of(grown):
@@ -81,7 +79,7 @@ BROKEN = {
     "rows before the siblings": (tree_of(grow(broken.without_replacement(2, honest=False))), None),
     "recovered from p": (lambda model: ModelDrafter(model, 2), broken.recovered_from_p),
     "an argmax as bonus": (lambda model: ModelDrafter(model, 2), broken.bonus_by_argmax),
-    "another q": (lambda model: WrongRow(model, 2), None),
+    "another q": (lambda model: altered(ModelDrafter(model, 2), another_q), None),
 }
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from broken_drafts import Altered
 from chosen import one_of
+from drafted_rows import altered
 from features_zoo import KINDS, random_head
 from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -24,28 +24,22 @@ IDS = torch.tensor([1, 4, 5, 9, 17, 20, 28, 33, 41, 47])
 KIND = pytest.mark.parametrize("kind", KINDS)
 
 
-class Reranked(Altered, EagleDrafter):
+def reranked(session, proposal, context):
     """Broken: draw a tree and keep the node with the largest q."""
-
-    def altered(self, session, proposal, context):
-        count = len(proposal.tree)
-        if count < 2:
-            return proposal
-        q = [float(proposal.probs[i, t]) for i, t in enumerate(proposal.tree.tokens.tolist())]
-        kept = max(range(count), key=q.__getitem__)
-        return Proposal(proposal.tree.prune([kept])[0], proposal.probs[[kept]])
-
-
-def law(kind, draft, sampling, ids=None):
-    """Return the distance of the text's distribution from the target's."""
-    target = native(seed=5, vocab_size=3, **TINY)
-    drafter = kind(target, random_head(target, ids=ids, scale=0.6), draft)
-    ours = exact_text_law(target, drafter, sampling, 3)
-    return distance(ours, own_text_law(target, sampling, 3))
+    count = len(proposal.tree)
+    if count < 2:
+        return proposal
+    q = [float(proposal.probs[i, t]) for i, t in enumerate(proposal.tree.tokens.tolist())]
+    kept = max(range(count), key=q.__getitem__)
+    return Proposal(proposal.tree.prune([kept])[0], proposal.probs[[kept]])
 
 
 def test_reranking_drawn_nodes_changes_the_distribution():
-    assert law(Reranked, TokenTree([0, 1], [-1, -1]), Sampling()) > 0.02
+    target = native(seed=5, vocab_size=3, **TINY)
+    head = random_head(target, scale=0.6)
+    drafter = altered(EagleDrafter(target, head, TokenTree([0, 1], [-1, -1])), reranked)
+    law = exact_text_law(target, drafter, Sampling(), 3)
+    assert distance(law, own_text_law(target, Sampling(), 3)) > 0.02
 
 
 def test_among_equal_values_the_parent_is_kept():

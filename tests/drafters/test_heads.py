@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from chosen import one_in
-from drafted_rows import differences
+from drafted_rows import changed, differences
 from features_zoo import random_head, random_parallel_head
 from heads_zoo import (
     random_blocks,
@@ -255,15 +255,7 @@ OF_FEATURES = product(
 @pytest.mark.parametrize("kind, broken", [*BROKEN, *one_in(6, OF_FEATURES)])
 def test_the_comparison_detects_broken_sessions(kind, broken):
     assert max(apart(kind, broken)) > 1e-3
-    drafter, _ = KINDS[kind]()
-    start = drafter.start
-
-    def begin(context):
-        session = start(context)
-        broken(session)
-        return session
-
-    drafter.start = begin
+    drafter = changed(KINDS[kind]()[0], broken)
     greedy = generate(TARGET, PROMPT, drafter, 16).tokens
     assert torch.equal(greedy, generate(TARGET, PROMPT, max_new_tokens=16).tokens)
 

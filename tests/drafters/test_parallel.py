@@ -2,8 +2,10 @@
 end where little is accepted, and the mask of PARD.
 """
 
+from functools import partial
+
 import pytest
-from broken_drafts import Altered
+from drafted_rows import altered, changed
 from heads_zoo import random_blocks, random_correction, random_heads, random_selector
 from models_zoo import PROMPT, native, perturbed
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -17,28 +19,19 @@ from specdec_lite.tree import TokenTree
 TARGET = native(num_layers=3)
 
 
-class Uncorrected(Altered, MarkovDrafter):
+def uncorrected(session, proposal, context):
     """Broken: draw from corrected rows and report the uncorrected ones as q."""
-
-    def altered(self, session, proposal, context):
-        if not len(proposal.tree):
-            return proposal
-        probs = context.sampling(session.rows(context, len(proposal.tree)))
-        return Proposal(proposal.tree, probs.clone())
+    if not len(proposal.tree):
+        return proposal
+    probs = context.sampling(session.rows(context, len(proposal.tree)))
+    return Proposal(proposal.tree, probs.clone())
 
 
-class Unselected(Uncorrected):
-    """Broken: draw from the selector's rows and report those of the heads as q."""
-
-    def __init__(self, target, heads, correction):
-        super().__init__(target, heads, random_selector(target, candidates=2))
-
-
-@pytest.mark.parametrize("kind", [Uncorrected, Unselected])
-def test_reporting_uncorrected_rows_changes_the_distribution(kind):
+@pytest.mark.parametrize("make", [random_correction, partial(random_selector, candidates=2)])
+def test_reporting_uncorrected_rows_changes_the_distribution(make):
     """The matrix has the drafters that are right."""
     target = native(seed=5, vocab_size=3, **TINY)
-    drafter = kind(target, random_heads(target, 2), random_correction(target))
+    drafter = altered(MarkovDrafter(target, random_heads(target, 2), make(target)), uncorrected)
     law = exact_text_law(target, drafter, Sampling(), 3)
     assert distance(law, own_text_law(target, Sampling(), 3)) > 0.02
 
@@ -50,17 +43,15 @@ def confident(target, least):
     return BlockDiffusionDrafter(target, head, 2, least)
 
 
-class Peeking(Altered, BlockDiffusionDrafter):
+def peeking(session, proposal, context):
     """Broken: end the draft before a drawn token that looks unlikely."""
-
-    def altered(self, session, proposal, context):
-        for position, token in enumerate(proposal.tree.tokens):
-            if proposal.probs[position, token] < 0.5:
-                if position == 0:
-                    return NOTHING
-                tree = TokenTree.chain(proposal.tree.tokens[:position])
-                return Proposal(tree, proposal.probs[:position])
-        return proposal
+    for position, token in enumerate(proposal.tree.tokens):
+        if proposal.probs[position, token] < 0.5:
+            if position == 0:
+                return NOTHING
+            tree = TokenTree.chain(proposal.tree.tokens[:position])
+            return Proposal(tree, proposal.probs[:position])
+    return proposal
 
 
 LEASTS = [0.5, *(pytest.param(least, marks=pytest.mark.registry) for least in (0.3, 0.7))]
@@ -82,30 +73,27 @@ def test_a_draft_that_ends_at_an_unlikely_token_is_not_lossless():
         steps = generate(target, [1, 2], confident(target, least), 24, 1.0, seed=0).steps
         lengths |= {len(step.tree.tokens) for step in steps[:-2]}
     assert lengths >= {1, 2}
-    broken = Peeking(target, confident(target, 0.5).head, 2)
+    broken = altered(BlockDiffusionDrafter(target, confident(target, 0.5).head, 2), peeking)
     assert distance(exact_text_law(target, broken, Sampling(), 3), plain) > 0.005
     with pytest.raises(ValueError, match="no part that predicts acceptance"):
         BlockDiffusionDrafter(target, random_blocks(target), 2, 0.5)
 
 
-class Unmasked(PardDrafter):
+def unmasked(session):
     """Broken: draft the mask like any token."""
-
-    def start(self, context):
-        session = super().start(context)
-        session.rows = lambda context, count: (
-            session.model.score(context.tokens, session.model.new_cache())
-            .logits[0, -1:]
-            .expand(count, -1)
-        )
-        return session
+    session.rows = lambda context, count: (
+        session.model.score(context.tokens, session.model.new_cache())
+        .logits[0, -1:]
+        .expand(count, -1)
+    )
 
 
 def test_the_mask_is_fed_and_never_drafted():
     model = perturbed(TARGET)
     mask = int(generate(TARGET, PROMPT, max_new_tokens=12).tokens.mode().values)
-    drafted = {}
-    for kind in (PardDrafter, Unmasked):
-        steps = generate(TARGET, PROMPT, kind(model, 3, mask), 24).steps
-        drafted[kind] = {token for step in steps for token in step.tree.tokens.tolist()}
-    assert mask not in drafted[PardDrafter] and mask in drafted[Unmasked]
+    drafted = []
+    for change in (lambda session: None, unmasked):
+        drafter = changed(PardDrafter(model, 3, mask), change)
+        steps = generate(TARGET, PROMPT, drafter, 24).steps
+        drafted.append({token for step in steps for token in step.tree.tokens.tolist()})
+    assert mask not in drafted[0] and mask in drafted[1]
