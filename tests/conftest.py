@@ -56,6 +56,17 @@ def no_measured_bandwidth() -> Iterator[None]:
         yield
 
 
+TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """A tokenizer of 280 tokens, trained on `TEXTS`."""
+    from specdec_lite.training import train_tokenizer
+
+    return train_tokenizer(TEXTS, vocabulary=280)
+
+
 @pytest.fixture(scope="session")
 def book() -> Path:
     """The folder of the built book."""

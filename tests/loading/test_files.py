@@ -15,16 +15,14 @@ from specdec_lite.loading import files
 from specdec_lite.loading.checkpoints import load_model, load_tokenizer, model_size
 from specdec_lite.loading.files import check_counts, written_whole
 from specdec_lite.loading.pairs import save_pair
-from specdec_lite.training import train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADERS = (load_model, load_tokenizer, model_size)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, tokenizer):
     """A folder with a tiny pair, in a folder whose name needs UTF-8."""
-    tokenizer = train_tokenizer(["def f(x):\n    return x\n"] * 20, vocabulary=280)
     shape = dict(dtype=torch.float32, vocab_size=280, tied=True)
     models = [native(seed=seed, num_layers=1, **shape).model for seed in (1, 2)]
     save_pair(tmp_path / "my bücher", *models, tokenizer, {})

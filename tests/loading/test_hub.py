@@ -14,7 +14,6 @@ from specdec_lite.loading import checkpoints, model_config, pairs
 from specdec_lite.loading.checkpoints import INDEX, load_model, model_size, save_model
 from specdec_lite.loading.memory import ADVICE, MARGIN, advise, check_room, free_bytes, gigabytes
 from specdec_lite.loading.pairs import SHIPPED
-from specdec_lite.training import train_tokenizer
 
 GPT2 = dict(n_embd=32, n_layer=2, n_head=4, num_key_value_heads=4)
 GPT2 |= dict(max_position_embeddings=64, vocab_size=280)
@@ -25,13 +24,6 @@ def quantize(folder):
     file = folder / "config.json"
     stated = {"quantization_config": {"quant_method": "fp8"}}
     file.write_text(json.dumps(json.loads(file.read_text()) | stated))
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train_tokenizer(
-        ["def f(x):\n    return x\n", "It was 25 °C in Zürich"] * 20, vocabulary=280
-    )
 
 
 @pytest.fixture
