@@ -41,7 +41,7 @@ ROOMS = {
     ),
     "additions": (
         "scheduling.py processors.py grammar.py texts",
-        "test_scheduling.py test_processors.py test_streaming.py texts",
+        "test_scheduling.py test_processors.py test_streaming.py test_readers.py texts",
     ),
     "theory": (
         "theory roofline.py",
@@ -54,7 +54,7 @@ ROOMS = {
     "diagnosis": ("diagnosis", "diagnosis"),
     "gpu": ("gpu", "gpu"),
     "simulation": ("simulation", "simulation viz/test_advice.py"),
-    "measure": ("measure", "measure"),
+    "measure": ("measure", "measure recordings/test_recordings.py"),
 }
 """Room of the library → (its files and folders, those of its tests)."""
 PAIRS = (

@@ -4,12 +4,12 @@ import argparse
 import math
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import TEXTS
 from models_zoo import native
 
 from specdec_lite import corpus, theory, training
@@ -269,72 +269,16 @@ def test_the_recorded_command_repeats_the_run(extra, printed):
     )
 
 
-# Tokenizer and held-out text ---------------------------------------------------------------------
-
-TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
+# The tokenizer -------------------------------------------------------------------------------------
 
 
-def test_the_tokenizer_is_lossless():
-    tokenizer = train_tokenizer(TEXTS, vocabulary=280)
+def test_the_tokenizer_is_lossless(tokenizer):
     for text in (*TEXTS[:2], "\r\n\t  spaces ", "never seen: ñ\x00"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     ids = tokenize(tokenizer, TEXTS[:2])
     assert (
         ids.dtype == np.uint16 and ids[-1] == 0 == tokenizer.eos_token_id and (ids == 0).sum() == 2
     )
-
-
-@pytest.fixture(scope="module")
-def trained_on():
-    return corpus.training_text()
-
-
-def test_held_out_documents_are_not_trained_on(trained_on):
-    documents = {text for texts in trained_on.values() for text in texts}
-    held_out = corpus.held_out_text()
-    assert set(held_out) == set(corpus.HELD_OUT) and [len(v) for v in held_out.values()] == [
-        len(v) for v in corpus.HELD_OUT.values()
-    ]
-    assert documents.isdisjoint(text for texts in held_out.values() for text in texts)
-    lines = {line for text in documents for line in text.splitlines()}
-    for domain, texts in held_out.items():  # most of their longer lines occur nowhere either
-        own = {line for text in texts for line in text.splitlines() if len(line.strip()) > 40}
-        assert len(own & lines) < 0.05 * len(own), domain
-
-
-def test_tests_of_held_out_modules_are_left_out(trained_on):
-    assert not any(
-        "import graphlib\n" in text or "import fractions\n" in text and "class FractionTest" in text
-        for text in trained_on["tests"]
-    )
-    assert all(len(texts) > 10 for texts in trained_on.values())
-
-
-def test_packages_add_no_held_out_text_and_no_tests(tmp_path, monkeypatch):
-    library, package = corpus.held_out_text()["code"], tmp_path / "borrower"
-    for name, text in {
-        "__init__": "",
-        "copied": library[0],
-        "own": "x = 1\n",
-        "tests/test_own": "assert True\n",
-    }.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / f"{name}.py").write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(corpus, "PACKAGES", ("borrower",))
-    assert sorted(corpus.training_text(packages=True)["packages"]) == ["", "x = 1\n"]
-    monkeypatch.setattr(corpus, "PACKAGES", ("borrower", "not_there"))
-    with pytest.raises(ModuleNotFoundError, match="not_there"):
-        corpus.training_text(packages=True)
-
-
-def test_the_named_packages_are_pinned():
-    pinned = {
-        line.split("==")[0].lower().replace("-", "_")
-        for line in (Path(__file__).parents[2] / "requirements.txt").read_text().splitlines()
-        if "==" in line
-    }
-    assert {{"PIL": "pillow"}.get(name, name.lower()) for name in corpus.PACKAGES} <= pinned
 
 
 # Measurement ----------------------------------------
