@@ -111,11 +111,7 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         return f"Not computed: {first(TABLE['uncomputed'], state)}. Published: {published}"
     batch, context, engine = state["batch"], state["context"], engine_of(state, known)
     if state["use"] == "ngram":
-        e = estimator.estimate(*known, None, 4, batch, context, tau=1.0, engine=engine)
-        return (
-            f"Pays where τ over all steps exceeds {e.break_even:.2f}, surely {1 / e.low:.2f}, if every"
-            f" step drafts 4 tokens; one source measured the host's part. Published: {published}"
-        )
+        return f"{TABLE['ngram']} Published: {published}"
     alpha, tau = state.get("alpha") or TABLE["alpha"], state.get("tau")
     gamma = next(g for begin, end, g in ranges if begin <= batch <= end)
     lead = "Likely"
@@ -124,6 +120,8 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         batch, gamma = next(((end, g) for _, end, g in ranges[::-1] if g), (batch, 1))
     trained = state["trained"] or math.inf
     e = estimator.estimate(*known, alpha, gamma, batch, context, engine=engine, trained=trained)
+    more = (rule["text"] for rule in TABLE["doubts"] if matches(rule["when"], state))
+    e = replace(e, doubts=(*e.doubts, *more))
     if state.get("alpha"):
         verdict, origin = f"**{e.verdict}**", "given"
     else:
@@ -140,11 +138,8 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
     need += state["batch"] * context * known[0].cache_bytes / 1e9
     if need > 0.9 * (memory := choice("machine", state["machine"])["memory"]):
         doubts += f" Weights and caches: {need:.0f} of {memory} GB, so fewer requests run at once."
-    record = (
-        "One measured round set this band."
-        if engine.batch
-        else f"With a measured τ, such bands held {band['inside']} of {band['rows']} unseen rows."
-    )
+    record = f"With a measured τ, such bands held {band['inside']} of {band['rows']} unseen rows."
+    record = "One measured round set this band." if engine.batch else record
     return (
         f"{lead} {e.speedup:.2f}× at {batch} requests with γ = {gamma}, band {e.low:.2f} to"
         f" {e.high:.2f}×: {verdict}. α = {alpha:.2f} is {origin}.{doubts} {record}"
@@ -177,6 +172,10 @@ def card(inputs: dict) -> list[tuple[str, str]]:
         found = estimator.switch_off(*known, alpha, least, context, engine=engine, largest=LARGEST)
         sure, lost = (batch - 1 if batch else f"{LARGEST} or more" for batch in found)
         off = {"least": least, "sure": sure, "lost": lost}
+    elif quoting := networks(state | {"use": "ngram"}):
+        load = state["batch"], state["context"]
+        e = estimator.estimate(*quoting, None, 4, *load, tau=1.0, engine=engine_of(state, quoting))
+        off = {"cost": f"{e.break_even:.2f}", "surely": f"{1 / e.low:.2f}"}
     gamma = max(ranges[0][2], 1) if ranges else 1 if state["kind"] == "batch" else 3
     draft, gpus = state["draft"], machine["gpus"]
     values = state | {
@@ -189,6 +188,7 @@ def card(inputs: dict) -> list[tuple[str, str]]:
         "tp_size": f" --tp-size {gpus}" * (gpus > 1),
         "slots": max(64, state["batch"]),
         "sampled": first(TABLE["sampled"], state),
+        "beyond": first(TABLE["beyond"], state),
         "vllm_schedule": json.dumps(ranges),
         "sglang_schedule": json.dumps({str(b): {"candidate_steps": [g]} for b, _, g in ranges}),
         "vllm_positions": TABLE["vllm_positions"],
@@ -211,8 +211,8 @@ def card(inputs: dict) -> list[tuple[str, str]]:
         filled(first(TABLE["do"], state)),
         f"```bash\n{filled(first(TABLE['lines'], state))}\n```\n{filled(first(TABLE['starts'], state))}",
         checkpoint,
-        gain_text(state, known, ranges),
-        filled(first(TABLE["schedules"], {**state, "computed": ranges != []})),
+        filled(gain_text(state, known, ranges)),
+        filled(first(TABLE["schedules"], {**state, "computed": off != {}})),
         filled(first(TABLE["measure"], state)),
         "\n".join(f"{i}. {trouble}" for i, trouble in enumerate(troubles, 1)),
     )

@@ -244,11 +244,7 @@ def test_the_kernels_of_one_draft_model():
 
 
 def test_kernels_limit_what_three_drafts_gain_on_a_laptop():
-    rates = {
-        1: 156.56,
-        4: 470.48,
-    }  # RTX 3090, Llama 8B in Q4_0: ggml-org/llama.cpp, pull request 15802
-    most = from_times(bench_times(rates), 0.65, 3)
+    most = from_times(bench_times({1: 156.56, 4: 470.48}), 0.65, 3)  # llama.cpp 15802, RTX 3090
     assert f"T(4) = {most.break_even:.2f} T(1)" in TEXT
     assert f"gain at most {most.speedup:.2f}×" in TEXT
 

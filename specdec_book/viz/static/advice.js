@@ -69,11 +69,8 @@ function gainText(state, known, ranges) {
   const published = first(TABLE.gains, state);
   const { inside, rows } = TABLE.band;
   if (!known) return `Not computed: ${first(TABLE.uncomputed, state)}. Published: ${published}`;
+  if (state.use === "ngram") return `${TABLE.ngram} Published: ${published}`;
   const engine = engineFor(state, known);
-  if (state.use === "ngram") {
-    const { round, step, low } = estimate({ ...known, gamma: 4 }, engine, 1);
-    return `Pays where τ over all steps exceeds ${(round / step).toFixed(2)}, surely ${(1 / low).toFixed(2)}, if every step drafts 4 tokens; one source measured the host's part. Published: ${published}`;
-  }
   const [{ context, tau }, alpha] = [state, state.alpha || TABLE.alpha];
   let [lead, batch] = ["Likely", state.batch];
   let gamma = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
@@ -83,6 +80,7 @@ function gainText(state, known, ranges) {
   }
   const trained = state.trained || Infinity;
   const e = estimate({ ...known, batch, gamma, trained }, engine, expectedTokens(alpha, gamma));
+  e.doubts.push(...TABLE.doubts.filter(({ when }) => matches(when, state)).map(({ text }) => text));
   let [outcome, origin] = [`**${verdict(e)}**`, "given"];
   if (!state.alpha) {
     const least = e.tokens / e.low;
@@ -111,6 +109,7 @@ function card(inputs) {
   const known = networks(state);
   const [target, machine] = [choice("target", state.target), choice("machine", state.machine)];
   let [ranges, off] = [[], {}];
+  const quoting = networks({ ...state, use: "ngram" });
   if (known && state.use === "head") {
     const [engine, alpha] = [engineFor(state, known), state.alpha || TABLE.alpha];
     ranges = schedule(known, engine, alpha, TABLE.longest[state.method]);
@@ -118,6 +117,9 @@ function card(inputs) {
     const found = switchOff({ ...known, gamma: least }, engine, expectedTokens(alpha, least), LARGEST);
     const [sure, lost] = found.map((batch) => (batch ? batch - 1 : `${LARGEST} or more`));
     off = { least, sure, lost };
+  } else if (quoting) {
+    const { round, step, low } = estimate({ ...quoting, gamma: 4 }, engineFor(state, quoting), 1);
+    off = { cost: (round / step).toFixed(2), surely: (1 / low).toFixed(2) };
   }
   const gamma = ranges.length ? Math.max(1, ranges[0][2]) : state.kind === "batch" ? 1 : 3;
   const { draft, method } = state;
@@ -132,6 +134,7 @@ function card(inputs) {
     tp_size: machine.gpus > 1 ? ` --tp-size ${machine.gpus}` : "",
     slots: Math.max(64, state.batch),
     sampled: first(TABLE.sampled, state),
+    beyond: first(TABLE.beyond, state),
     vllm_schedule: spaced(ranges),
     sglang_schedule: spaced(Object.fromEntries(ranges.map(([b, , g]) => [b, { candidate_steps: [g] }]))),
     vllm_positions: TABLE.vllm_positions,
@@ -150,8 +153,8 @@ function card(inputs) {
     filled(first(TABLE.do, state)),
     `\`\`\`bash\n${filled(first(TABLE.lines, state))}\n\`\`\`\n${filled(first(TABLE.starts, state))}`,
     checkpoint,
-    gainText(state, known, ranges),
-    filled(first(TABLE.schedules, { ...state, computed: ranges.length > 0 })),
+    filled(gainText(state, known, ranges)),
+    filled(first(TABLE.schedules, { ...state, computed: Object.keys(off).length > 0 })),
     filled(first(TABLE.measure, state)),
     troubles.map(({ text }, i) => `${i + 1}. ${filled(text)}`).join("\n"),
   ];
