@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 20
 """Characters per line, in the request and in the answer."""
-WIDTH, HEIGHT, MARGIN, GAP = 7.8, 22, 8, 44
+WIDTH, HEIGHT, MARGIN, GAP = 7.8, 20, 8, 44
 """Width of a character, height of a line, space around the texts and between them, in px."""
 INK = "light-dark(#24292f, #e6e8eb)"
 MUTED = "light-dark(#57606a, #a6afba)"
@@ -85,7 +85,7 @@ class Arcs:
         height = max(y for _, y in points) + MARGIN
         svg = (
             f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(repr(self))}"'
-            ' style="color-scheme: inherit; width: 100%; max-width: 30rem; height: auto; display:'
+            ' style="color-scheme: inherit; width: 100%; max-width: 27rem; height: auto; display:'
             ' block; margin: 0 auto" font-family="ui-monospace, Menlo, Consolas, monospace"'
             f' xml:space="preserve">{lines}{under}{text}</svg>'
         )

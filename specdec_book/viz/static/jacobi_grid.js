@@ -194,12 +194,12 @@ function render({ model, el }) {
     delay: 100,
     listens: ["run", "moment"],
   };
+  const fields = [field(`${id}-start`, "First guess", pick), field(id, "Passes done", output, input)];
   const layout = ({ task, tiles, ...own }) => {
     ({ spoken } = own);
     return [
       task,
-      controlRow(field(`${id}-start`, "First guess", pick), field(id, "Passes done", output, input)),
-      bar.node,
+      controlRow(...fields, bar.node),
       make("p", { class: "sdl-prompt" }, `Request: ${model.get("prompt") ?? ""}`),
       grid,
       make("ul", { class: "sdl-legend" }, ...legend),

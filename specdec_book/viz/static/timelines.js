@@ -2,7 +2,7 @@
 // feature with the token that was drawn from it. The last pair leads to the draft's guess.
 
 const DEFAULTS = { words: [], laws: [], shift: 0 };
-const [TOP, GAP, BOX, GUESS] = [22, 58, 30, 120]; // y of the features, and from there to the tokens and to the guess
+const [TOP, GAP, BOX, GUESS] = [22, 58, 30, 110]; // y of the features, and from there to the tokens and to the guess
 const NARROW = 560; // px; below, only the last pairs are drawn
 const BAR = 260; // px, the longest bar
 
