@@ -17,11 +17,12 @@ from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import CascadeDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.engine.cache import Scores
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.options import OptionNames, Options
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Drafter, Session, node_numbers
+from specdec_lite.speculation import Drafter, Session, node_numbers, process_scores
 from specdec_lite.tree import TokenTree
 
 TARGET = native()
@@ -140,8 +141,10 @@ def test_token_0_stops_a_text_like_any_other_token():
     ended = whole[: whole.index(0) + 1]
     assert 0 not in GREEDY and len(ended) > 4
     for drafter in (None, ModelDrafter(renamed, 8), ModelDrafter(DRAFT, 3)):
-        out = generate(renamed, rename(PROMPT), drafter, len(GREEDY), stop_token_ids=(0,))
-        assert out.tokens.tolist() == ended
+        for own, stops in (((), (0,)), ((0,), None)):
+            renamed.end_of_text = own
+            out = generate(renamed, rename(PROMPT), drafter, len(GREEDY), stop_token_ids=stops)
+            assert out.tokens.tolist() == ended
 
 
 def test_generate_editors_and_the_checked_object_have_the_same_options():
@@ -488,6 +491,20 @@ def test_a_drafter_that_raises_is_heard_and_the_model_stays_usable(call):
             seen += step.tokens
     assert seen == GREEDY[: len(seen)] and bool(seen) == (call > 1)
     assert text(drafter=ModelDrafter(DRAFT, 3)) == GREEDY
+
+
+def test_a_processor_is_not_asked_about_texts_that_it_forbids():
+    asked = []
+
+    def even(prefix_ids, logits):
+        asked.append(prefix_ids.tolist())
+        return logits.masked_fill(torch.arange(len(logits)) % 2 == 1, -math.inf)
+
+    tree = TokenTree([3, 2, 4, 6, 5], [-1, -1, 0, 1, 3])
+    scores = Scores(torch.randn(1, 6, 8))
+    after = process_scores([even], torch.tensor([9]), tree, scores)
+    assert asked == [[9], [9, 2], [9, 2, 6]]
+    assert torch.equal(after.logits[0, [1, 3, 5]], scores.logits[0, [1, 3, 5]])
 
 
 def test_merged_draws_count_as_often_as_they_were_made():

@@ -16,8 +16,6 @@ from specdec_lite.acceptance import block_verification, sample_and_match
 from specdec_lite.engine.cache import Scores
 from specdec_lite.grammar import Grammar, token_texts
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import process_scores
-from specdec_lite.tree import TokenTree
 
 V = 3
 PROCESSORS = {
@@ -69,20 +67,6 @@ def test_a_processor_of_the_roots_prefix_alone_is_caught(monkeypatch):
     assert distance(text, own_text_law(target, Sampling(), 3, chosen)) > 0.01
 
 
-def test_a_processor_is_not_asked_about_texts_that_it_forbids():
-    asked = []
-
-    def even(prefix_ids, logits):
-        asked.append(prefix_ids.tolist())
-        return logits.masked_fill(torch.arange(len(logits)) % 2 == 1, -math.inf)
-
-    tree = TokenTree([3, 2, 4, 6, 5], [-1, -1, 0, 1, 3])
-    scores = Scores(torch.randn(1, 6, 8))
-    after = process_scores([even], torch.tensor([9]), tree, scores)
-    assert asked == [[9], [9, 2], [9, 2, 6]]
-    assert torch.equal(after.logits[0, [1, 3, 5]], scores.logits[0, [1, 3, 5]])
-
-
 def test_rows_of_a_batch_are_processed_alone():
     target = native()
     rows = [PROMPT, PROMPT[:2]]
@@ -112,10 +96,10 @@ def test_penalties_match_transformers():
 
 def test_min_p_compares_probabilities_at_the_temperature():
     logits = torch.tensor([2.0, 1.0, 0.0])
-    for temperature in (0.5, 1.0, 2.0):
+    for share, temperature in product((0.3, 1.0), (0.5, 1.0, 2.0)):
         probs = (logits / temperature).softmax(-1)
-        kept = p.MinP(0.3, temperature)(torch.tensor([0]), logits) > -math.inf
-        assert kept.tolist() == (probs >= 0.3 * probs.max()).tolist()
+        kept = p.MinP(share, temperature)(torch.tensor([0]), logits) > -math.inf
+        assert kept.tolist() == (probs >= share * probs.max()).tolist()
 
 
 @pytest.mark.parametrize(
