@@ -16,7 +16,7 @@ CALM = $(shell test "$(WORKERS)" -le $(CORES) 2> /dev/null && echo $(WORKERS) ||
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --maxfail 20
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py \
-	tests/acceptance tests/test_decoding.py tests/test_invariants.py tests/gpu/test_plan.py
+	tests/acceptance tests/test_arguments.py tests/test_decoding.py tests/test_invariants.py tests/gpu/test_plan.py
 # Three selections, which share no test; CONTRIBUTING.md explains the marks.
 PAGES := not weekly and (book or browser)
 LONG := not weekly and (slow or registry or matrix) and not (book or browser)
