@@ -247,9 +247,9 @@ def laptop() -> go.Figure:
     )
     alt = (
         "MTP with Qwen3.6-35B-A3B in 4 bits on a laptop with an RTX 3060 and its experts in host"
-        f" memory (llama.cpp pull request 22673). The cost is about {start:.2f} + {slope:.2f} γ; τ, if"
-        f" every round drafts γ, grows more slowly, although {rows[-1]['accepted / drafted']:.0%} of"
-        f" the drafts are still accepted at γ = {gammas[-1]}."
+        f" memory (llama.cpp pull request 22673). The cost is about {start:.2f} + {slope:.2f} γ; from"
+        f" γ = {best} on τ, if every round drafts γ, grows more slowly, although"
+        f" {rows[-1]['accepted / drafted']:.0%} of the drafts are still accepted at γ = {gammas[-1]}."
     )
     return figure(fig, alt, "laptop-experts", subject=[fig.data[1].name, fig.data[2].name])
 
