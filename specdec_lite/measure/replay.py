@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import torch
 
-from specdec_lite.proposal import Verdict
+from specdec_lite.acceptance.greedy import keep_path
+from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Step, propose
-from specdec_lite.tree import TokenTree
 
 
 def replay(
@@ -30,7 +30,7 @@ def replay(
     steps = []
     while context.wanted > 0:
         proposal = propose(session, context)
-        verdict = verify(proposal.tree, answer[-context.wanted :])
+        verdict = verify(proposal, answer[-context.wanted :])
         session.observe(verdict, None)  # pyright: ignore[reportArgumentType]
         steps.append(Step.of(proposal, verdict))
         new = torch.tensor(steps[-1].tokens)
@@ -40,23 +40,10 @@ def replay(
     return steps
 
 
-def verify(tree: TokenTree, answer: Sequence[int]) -> Verdict:
+def verify(proposal: Proposal, answer: Sequence[int]) -> Verdict:
     """Verify a draft by exact match with the following tokens of the answer."""
-    tokens = tuple(tree.tokens.tolist())
-    path: list[int] = []
-    tests: list[int] = []
-    children = tree.children(-1)
-    while children:
-        token = answer[len(path)]
-        rank = next((i for i, child in enumerate(children) if tokens[child] == token), None)
-        if rank is None:
-            tests.append(len(children))
-            break
-        tests.append(rank + 1)
-        path.append(children[rank])
-        children = tree.children(path[-1])
-    kind = "recovered" if children else "bonus" if path else "sampled"
+    path = proposal.tree.along(answer)
+    verdict = keep_path(proposal, path[-1] if path else -1, answer[len(path)])
+    tokens = tuple(proposal.tree.tokens.tolist())
     p = tuple(float(node in path) for node in range(len(tokens)))
-    return Verdict(
-        tuple(path), answer[len(path)], kind, tuple(tests), tokens, p, (1.0,) * len(tokens)
-    )
+    return replace(verdict, tokens=tokens, p=p, q=(1.0,) * len(tokens))
