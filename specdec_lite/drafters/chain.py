@@ -108,6 +108,28 @@ class ChainSession(Session):
         self.length.observe(verdict)
 
 
+class RoundDrafter(Drafter):
+    """A drafter whose rounds need nothing of earlier ones. Subclasses implement `draft`."""
+
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        """Return the proposal of a round; the session counts passes and has a chain's γ policy."""
+        raise NotImplementedError
+
+    def start(self, context: Context) -> "RoundSession":
+        return RoundSession(self)
+
+
+class RoundSession(ChainSession):
+    """The drafting of one generation, which keeps nothing of the text."""
+
+    def __init__(self, drafter: RoundDrafter):
+        super().__init__(getattr(drafter, "length", 1))
+        self.drafter = drafter
+
+    def propose(self, context: Context) -> Proposal:
+        return self.drafter.draft(context, self)
+
+
 def draft_chain(
     context: Context,
     follow: Callable[[Tensor | None], Tensor],

@@ -17,6 +17,7 @@ from specdec_lite.checks import instance, model, same_device, whole
 from specdec_lite.drafters.chain import (
     ChainDrafter,
     ChainSession,
+    RoundDrafter,
     draft_chain,
     draft_rows,
     draft_sampling,
@@ -25,7 +26,7 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import SHIPPED, Pretrained, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.speculation import Context, Limits
 from specdec_lite.transfer import upload
 
 # A draft's vocabulary ---------------------------------------------------------------------------
@@ -330,7 +331,7 @@ BLOCKWISE = SHIPPED / "blockwise"
 """Folder of the blockwise heads of the shipped pair."""
 
 
-class BlockwiseDrafter(Pretrained, Drafter):
+class BlockwiseDrafter(Pretrained, RoundDrafter):
     """Predict a block of k tokens in one pass: one with the target's own head, k − 1 with extra heads.
 
     The tokens of a block do not depend on each other: q of each is the distribution of one head.
@@ -359,42 +360,29 @@ class BlockwiseDrafter(Pretrained, Drafter):
         """Return the trained heads; without a path those of the shipped pair's target."""
         return load(BLOCKWISE if path is None else path, model("target", target), Heads)
 
-    def start(self, context: Context) -> "BlockwiseSession":
-        return BlockwiseSession(self)
-
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
 
     def limits(self) -> Limits:
         return Limits.chain(self.k - 1)
 
-
-class BlockwiseSession(Session):
-    """The drafting of one generation. It needs only the scores of the last round.
-
-    The last committed token t_{n−1} has not been fed, so the last row of `context.scores` belongs
-    to t_{n−2}. There head i predicts t_{n+i}, the drafted token at depth i.
-    """
-
-    def __init__(self, drafter: BlockwiseDrafter):
-        self.drafter = drafter
-
     @torch.inference_mode()
-    def propose(self, context: Context) -> Proposal:
-        drafter = self.drafter
-        count = min(drafter.k, context.wanted) - 1
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        count = min(self.k, context.wanted) - 1
         if count < 1 or context.scores is None:
             return NOTHING
+        # The last committed token t_{n−1} has not been fed, so the last row of `context.scores`
+        # belongs to t_{n−2}. There head i predicts t_{n+i}, the drafted token at depth i.
         states = context.scores.hidden["final"][0, -1]
-        logits = drafter.target.head(drafter.heads(states, slice(count)))
-        self.passes += 1
-        return draft_rows(context, logits, drafter.sampling or context.sampling)
+        logits = self.target.head(self.heads(states, slice(count)))
+        session.passes += 1
+        return draft_rows(context, logits, self.sampling or context.sampling)
 
 
 # Heads that draft one token after another -------------------------------------------------------
 
 
-class HeadDrafter(Pretrained, ChainDrafter):
+class HeadDrafter(Pretrained, RoundDrafter, ChainDrafter):
     """Draft a chain from the target's last state: subclass it and define `rows`.
 
     Args:
@@ -415,33 +403,22 @@ class HeadDrafter(Pretrained, ChainDrafter):
         """
         raise NotImplementedError
 
-    def start(self, context: Context) -> "HeadSession":
-        return HeadSession(self)
-
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
 
-
-class HeadSession(ChainSession):
-    """The drafting of one generation. Every round starts at the last row the target has scored."""
-
-    def __init__(self, drafter: HeadDrafter):
-        super().__init__(drafter.length)
-        self.drafter = drafter
-
     @torch.inference_mode()
-    def propose(self, context: Context) -> Proposal:
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
         # After a prompt of one token no token has been scored yet.
         if context.scores is None:
             return NOTHING
         state = context.scores.hidden["final"][0, -1]
-        rows = self.drafter.rows(state, upload(context.tokens[-1:], state.device))
+        rows = self.rows(state, upload(context.tokens[-1:], state.device))
 
         def follow(token: Tensor | None) -> Tensor:
-            self.passes += 1
+            session.passes += 1
             return next(rows) if token is None else rows.send(token)
 
-        return draft_chain(context, follow, self.length)
+        return draft_chain(context, follow, session.length)
 
 
 class HydraDrafter(HeadDrafter):

@@ -10,13 +10,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specdec_lite.drafters.chain import ChainSession, RoundDrafter
 from specdec_lite.drafters.heads import Heads, check_heads, check_target, output_head, stored_heads
 from specdec_lite.drafters.published import is_published, read_medusa
 from specdec_lite.drafters.trees import check_ranks
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import SHIPPED as WEIGHTS, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
 
 # Stored heads and the measurements beside them --------------------------------------------------
@@ -53,7 +54,7 @@ def load_medusa(folder: str | Path, target: CausalLM) -> tuple[Heads, TokenTree]
 # The drafter ------------------------------------------------------------------------------------
 
 
-class MedusaDrafter(Drafter):
+class MedusaDrafter(RoundDrafter):
     """Draft a tree of the heads' likeliest tokens, with the same shape in every round.
 
     The tokens are chosen, so a lossless rule stays lossless at every temperature.
@@ -93,28 +94,18 @@ class MedusaDrafter(Drafter):
         """Return logits [..., levels, V] of the first heads (None: all) on states [..., d]."""
         return self.heads.logits(hidden, slice(levels), self.output_head.head)
 
-    def start(self, context: Context) -> "MedusaSession":
-        return MedusaSession(self)
-
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
 
     def limits(self) -> Limits:
         return Limits(self.tree.levels, len(self.tree))
 
-
-class MedusaSession(Session):
-    """The drafting of one generation. The heads read the last row of the target's last pass."""
-
-    def __init__(self, drafter: MedusaDrafter):
-        self.drafter = drafter
-
-    def propose(self, context: Context) -> Proposal:
-        drafter = self.drafter
-        if not drafter.ranks or context.wanted < 2 or context.scores is None:
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        if not self.ranks or context.wanted < 2 or context.scores is None:
             return NOTHING
-        self.passes += 1
-        logits = drafter.logits(context.scores.hidden["final"][0, -1], drafter.tree.levels)
-        best = logits.topk(drafter.ranks).indices
-        words = drafter.heads.words
-        return Proposal(drafter.tree.fill(best if words is None else words.ids[best]))
+        session.passes += 1
+        # The heads read the last row of the target's last pass.
+        logits = self.logits(context.scores.hidden["final"][0, -1], self.tree.levels)
+        best = logits.topk(self.ranks).indices
+        words = self.heads.words
+        return Proposal(self.tree.fill(best if words is None else words.ids[best]))

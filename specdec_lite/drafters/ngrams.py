@@ -10,13 +10,19 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainDrafter, ChainSession, draft_chain, draft_sampling
+from specdec_lite.drafters.chain import (
+    ChainDrafter,
+    ChainSession,
+    RoundDrafter,
+    draft_chain,
+    draft_sampling,
+)
 from specdec_lite.drafters.copying import frequency_tree, token_ids
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
 
 # Indexes that are built once from a text --------------------------------------------------------
@@ -223,8 +229,8 @@ class TextCache:
 # prompt lookup (`copying`).
 
 
-class NgramDrafter(ChainDrafter):
-    """Draft γ tokens with an n-gram model.
+class NgramDrafter(RoundDrafter, ChainDrafter):
+    """Draft γ tokens with an n-gram model, from the last n − 1 tokens.
 
     Args:
         counts: n-gram counts of a text in the target's vocabulary.
@@ -255,9 +261,6 @@ class NgramDrafter(ChainDrafter):
         """
         return cls(Counts(ids, vocab_size, n), gamma, draft_temperature)
 
-    def start(self, context: Context) -> "NgramSession":
-        return NgramSession(self)
-
     def check(self, target: CausalLM, positions: int) -> None:
         if self.counts.vocab_size != target.vocab_size:
             raise ValueError(
@@ -265,17 +268,9 @@ class NgramDrafter(ChainDrafter):
                 f" {target.vocab_size}: both must be equal"
             )
 
-
-class NgramSession(ChainSession):
-    """The drafting of one generation. It needs only the last n − 1 tokens."""
-
-    def __init__(self, drafter: NgramDrafter):
-        super().__init__(drafter.length)
-        self.drafter = drafter
-
-    def propose(self, context: Context) -> Proposal:
-        counts = self.drafter.counts
-        context = replace(context, sampling=self.drafter.sampling or context.sampling)
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        counts = self.counts
+        context = replace(context, sampling=self.sampling or context.sampling)
         before = len(counts.keys) - 1
         text = context.tokens[-before:].tolist() if before else []
 
@@ -284,16 +279,16 @@ class NgramSession(ChainSession):
                 text.append(int(token))
             row = counts.row(text[max(0, len(text) - before) :])
             # The argmax needs no logarithm, which costs more than everything else here.
-            return row if context.sampling.greedy and not self.length.looks else row.log()
+            return row if context.sampling.greedy and not session.length.looks else row.log()
 
-        return draft_chain(context, follow, self.length)
+        return draft_chain(context, follow, session.length)
 
 
 # REST: what followed the end of the text in a datastore, as a tree ------------------------------
 # Source: He et al. 2023, arXiv 2311.08252.
 
 
-class RestDrafter(Drafter):
+class RestDrafter(RoundDrafter):
     """Propose the most frequent continuations of the text's end in a datastore.
 
     The tokens are chosen. At every node one draw from the target decides for all paths through it.
@@ -337,9 +332,6 @@ class RestDrafter(Drafter):
         """
         return cls(SuffixArray(ids), nodes, **options)
 
-    def start(self, context: Context) -> "RestSession":
-        return RestSession(self)
-
     def check(self, target: CausalLM, positions: int) -> None:
         token_ids("ids", self.index.text, target.vocab_size)
 
@@ -348,24 +340,16 @@ class RestDrafter(Drafter):
         nodes = levels if self.width == 1 else self.nodes
         return Limits(levels, nodes, branches=self.width != 1)
 
-
-class RestSession(Session):
-    """The drafting of one generation. It needs only the end of the text."""
-
-    def __init__(self, drafter: RestDrafter):
-        self.drafter = drafter
-
-    def propose(self, context: Context) -> Proposal:
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
         if context.wanted < 2:
             return NOTHING
-        drafter = self.drafter
-        text = context.tokens[-drafter.max_ngram :].tolist()
+        text = context.tokens[-self.max_ngram :].tolist()
         rows: list[list[int]] = []
-        for n in range(len(text), drafter.min_ngram - 1, -1):
-            starts = drafter.index.find(text[-n:]) + n
+        for n in range(len(text), self.min_ngram - 1, -1):
+            starts = self.index.find(text[-n:]) + n
             if len(starts):
-                count = min(len(starts), drafter.most)
+                count = min(len(starts), self.most)
                 spread = starts[np.linspace(0, len(starts) - 1, count).astype(int)]
-                rows = [drafter.index.text[s : s + drafter.levels].tolist() for s in spread]
+                rows = [self.index.text[s : s + self.levels].tolist() for s in spread]
                 break
-        return Proposal(frequency_tree(rows, drafter.nodes, drafter.width)[0])
+        return Proposal(frequency_tree(rows, self.nodes, self.width)[0])
