@@ -5,7 +5,6 @@ import torch
 from specdec_lite.drafters import EarlyExitDrafter, ModelDrafter
 from specdec_lite.drafters.chain import draft_chain, fit
 from specdec_lite.drafters.models import ModelSession
-from specdec_lite.drafters.self_drafts import EarlyExitSession
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
@@ -145,15 +144,8 @@ class Altered:
 class ShiftedStatesDrafter(EarlyExitDrafter):
     """Report every state of the exit one row late."""
 
-    def start(self, context):
-        return ShiftedStates(self, self.layers, self.adapter, self.reuse)
-
-
-class ShiftedStates(EarlyExitSession):
-    """The drafting of one generation."""
-
-    def propose(self, context):
-        proposal = super().propose(context)
+    def draft(self, context, session):
+        proposal = super().draft(context, session)
         if proposal.states is None:
             return proposal
         block, rows = proposal.states

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainDrafter, ChainSession, draft_chain, draft_rows
+from specdec_lite.drafters.chain import (
+    ChainDrafter,
+    ChainSession,
+    RoundDrafter,
+    draft_chain,
+    draft_rows,
+)
 from specdec_lite.drafters.heads import ExitHead, check_heads
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import SUBLAYERS, Cache, sublayers
@@ -20,13 +26,13 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Transformer, rotate
 from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.speculation import Context, Limits
 from specdec_lite.transfer import upload
 
 # What self-drafts share -------------------------------------------------------------------------
 
 
-class SelfDrafter(ChainDrafter):
+class SelfDrafter(RoundDrafter, ChainDrafter):
     """Draft a chain with the target itself: subclass it and define `draft_cache`.
 
     Args:
@@ -44,75 +50,21 @@ class SelfDrafter(ChainDrafter):
         """Return the cache a round drafts with: a view of the target's, or a part of it."""
         raise NotImplementedError
 
-    def start(self, context: Context) -> "SelfDraftSession":
-        return SelfDraftSession(self)
-
-
-class SelfDraftSession(ChainSession):
-    """The drafting of one generation. Every round starts from the target's cache anew."""
-
-    def __init__(self, drafter: SelfDrafter):
-        super().__init__(drafter.length)
-        self.drafter = drafter
-
-    def propose(self, context: Context) -> Proposal:
-        cache = self.drafter.draft_cache(context)
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        cache = self.draft_cache(context)
 
         def follow(token: Tensor | None) -> Tensor:
             fed = context.tokens[-1:] if token is None else token
-            self.passes += 1
-            return self.drafter.target.score(fed, cache, last=True).logits[0, -1]
+            session.passes += 1
+            return self.target.score(fed, cache, last=True).logits[0, -1]
 
-        return draft_chain(context, follow, self.length)
+        return draft_chain(context, follow, session.length)
 
 
 # Early exit: the target's first layers ----------------------------------------------------------
 # Source: Elhoushi et al. 2024 (LayerSkip). Their training makes the drafts better, not exact;
 # here a small adapter is trained instead, and the target is not changed. Verification may
 # continue from the drafted states.
-
-
-class EarlyExitSession(SelfDraftSession):
-    """The drafting of one generation. Every round starts from a new view of the target's cache.
-
-    Args:
-        drafter: the drafter.
-        layers: number of layers that draft.
-        adapter: module between norm and head; None for none.
-        reuse: report the drafted states, so that verification starts from them.
-    """
-
-    def __init__(self, drafter: SelfDrafter, layers: int, adapter: ExitHead | None, reuse: bool):
-        super().__init__(drafter)
-        self.layers = layers
-        self.adapter = adapter
-        self.reuse = reuse
-
-    @torch.inference_mode()
-    def propose(self, context: Context) -> Proposal:
-        target = self.drafter.target
-        view = self.drafter.draft_cache(context)
-        states: list[Tensor] = []
-
-        def run(token: Tensor | None) -> Tensor:
-            """Feed one token and return its normed exit state [d]."""
-            fed = context.tokens[-1:] if token is None else token
-            self.passes += 1
-            layers = (self.layers, "final")
-            hidden = target.score(fed, view, hidden_layers=layers, logits=False).hidden
-            states.append(hidden[self.layers])
-            return hidden["final"][0, -1]
-
-        def follow(token: Tensor | None) -> Tensor:
-            state = run(token)
-            return target.head(state if self.adapter is None else self.adapter(state))
-
-        proposal = draft_chain(context, follow, self.length)
-        if not self.reuse or not len(proposal.tree):
-            return proposal
-        run(proposal.tree.tokens[-1:])
-        reused = (self.layers, torch.cat(states, dim=1))
-        return Proposal(proposal.tree, proposal.probs, states=reused)
 
 
 class EarlyExitDrafter(SelfDrafter):
@@ -170,8 +122,30 @@ class EarlyExitDrafter(SelfDrafter):
     def draft_cache(self, context: Context) -> Cache:
         return context.cache.view(layers=self.layers)  # pyright: ignore[reportOptionalMemberAccess]
 
-    def start(self, context: Context) -> EarlyExitSession:
-        return EarlyExitSession(self, self.layers, self.adapter, self.reuse)
+    @torch.inference_mode()
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        view = self.draft_cache(context)
+        states: list[Tensor] = []
+
+        def run(token: Tensor | None) -> Tensor:
+            """Feed one token and return its normed exit state [d]."""
+            fed = context.tokens[-1:] if token is None else token
+            session.passes += 1
+            layers = (self.layers, "final")
+            hidden = self.target.score(fed, view, hidden_layers=layers, logits=False).hidden
+            states.append(hidden[self.layers])
+            return hidden["final"][0, -1]
+
+        def follow(token: Tensor | None) -> Tensor:
+            state = run(token)
+            return self.target.head(state if self.adapter is None else self.adapter(state))
+
+        proposal = draft_chain(context, follow, session.length)
+        if not self.reuse or not len(proposal.tree):
+            return proposal
+        run(proposal.tree.tokens[-1:])
+        reused = (self.layers, torch.cat(states, dim=1))
+        return Proposal(proposal.tree, proposal.probs, states=reused)
 
 
 # The target minus some of its sublayers ---------------------------------------------------------
@@ -329,7 +303,7 @@ class LookaheadRows(nn.Module):
         return {"hidden_size": self.rows.shape[1], "count": len(self.rows)}
 
 
-class PassDrafter(Pretrained, Drafter):
+class PassDrafter(Pretrained, RoundDrafter):
     """Draft L + 1 tokens in one pass of the target over the last token and L look-ahead tokens.
 
     The first token is drawn from p itself, so it is always accepted. The tokens do not depend on
@@ -352,28 +326,19 @@ class PassDrafter(Pretrained, Drafter):
             )
         self.rows = rows.detach().to(target.device, target.dtype)
 
-    def start(self, context: Context) -> "PassSession":
-        return PassSession(self)
-
     def limits(self) -> Limits:
         return Limits.chain(len(self.rows) + 1)
 
-
-class PassSession(Session):
-    """The drafting of one generation, in a view of the target's cache that verification overwrites."""
-
-    def __init__(self, drafter: PassDrafter):
-        self.drafter = drafter
-
     @torch.inference_mode()
-    def propose(self, context: Context) -> Proposal:
-        target, rows = self.drafter.target, self.drafter.rows
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        """Draft in a view of the target's cache, which verification overwrites."""
+        target, rows = self.target, self.rows
         count = min(len(rows) + 1, context.wanted - 1)
         if count < 1:
             return NOTHING
         last = upload(context.tokens[-1:], target.device)
         fed = torch.cat((target.embed(last), rows[: count - 1]))[None]
-        self.passes += 1
+        session.passes += 1
         # The embeddings are given, so only the number of ids matters.
         logits = target.score(last.expand(count), context.cache.view(), states=(0, fed)).logits[0]  # pyright: ignore[reportOptionalMemberAccess]
         return draft_rows(context, logits, context.sampling)

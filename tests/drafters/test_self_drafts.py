@@ -18,15 +18,9 @@ from specdec_lite.drafters import (
     QuantizedDrafter,
     SparseCacheDrafter,
 )
+from specdec_lite.drafters.chain import RoundSession
 from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight
-from specdec_lite.drafters.self_drafts import (
-    Chunks,
-    EarlyExitSession,
-    PassSession,
-    SelfDraftSession,
-    every_sublayer,
-    greedy_search,
-)
+from specdec_lite.drafters.self_drafts import Chunks, every_sublayer, greedy_search
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 
@@ -90,7 +84,7 @@ class LeavesDraftedKeys(SparseCacheDrafter):
         return context.cache
 
 
-class ReusesAfterARejection(EarlyExitSession):
+class ReusesAfterARejection(RoundSession):
     """Broken: report the states of the previous round."""
 
     old = None
@@ -104,7 +98,7 @@ class ReusesAfterARejection(EarlyExitSession):
         return Proposal(proposal.tree, proposal.probs, states=states)
 
 
-class AcceptsLookaheadIds(PassSession):
+class AcceptsLookaheadIds(RoundSession):
     """Broken: propose ids outside the vocabulary, which look-ahead tokens would have."""
 
     def propose(self, context):
@@ -112,7 +106,7 @@ class AcceptsLookaheadIds(PassSession):
         return Proposal(TokenTree.chain([context.vocab_size + i for i in range(count)]))
 
 
-class KeepsWhatTheDraftWrote(SelfDraftSession):
+class KeepsWhatTheDraftWrote(RoundSession):
     """Takes the draft's entries of accepted tokens for the target's: in a skipped layer none were
     written, and what stood there is read by every later pass.
     """
@@ -130,15 +124,13 @@ class KeepsWhatTheDraftWrote(SelfDraftSession):
             theirs[..., accepted, :] = mine[..., accepted, :]
 
 
-def broken(drafter, session, *arguments):
-    drafter.start = lambda context: session(drafter, *arguments)
+def broken(drafter, session):
+    drafter.start = lambda context: session(drafter)
     return drafter
 
 
 BROKEN = {
-    "reuse after a rejection": broken(
-        EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection, 2, None, True
-    ),
+    "reuse after a rejection": broken(EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection),
     "states that are one row late": ShiftedStatesDrafter(TARGET, 1, 3),
     "a skipped layer's keys": broken(
         LayerSkipDrafter(TARGET, [(1, "attention")], 3), KeepsWhatTheDraftWrote

@@ -8,7 +8,7 @@ from torch import nn
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import EarlyExitDrafter, PassDrafter
-from specdec_lite.drafters.self_drafts import EarlyExitSession, PassSession
+from specdec_lite.drafters.chain import RoundSession
 from specdec_lite.loading.weights import save, shipped_folder
 from specdec_lite.training.losses import exit_states, lookahead_chains
 
@@ -33,7 +33,7 @@ def first_rows(drafter, session, monkeypatch, target=TARGET):
 def test_an_adapter_is_trained_on_what_it_drafts_from(monkeypatch):
     adapter = exit_head(TARGET, 2)
     proposal = first_rows(
-        EarlyExitDrafter(TARGET, 2, 2, adapter=adapter), EarlyExitSession, monkeypatch
+        EarlyExitDrafter(TARGET, 2, 2, adapter=adapter), RoundSession, monkeypatch
     )
     state = exit_states(TARGET.model, TEXT, [2])[2]
     expected = TARGET.model.head(adapter(state))[0, -1].softmax(-1)
@@ -51,14 +51,14 @@ def test_the_wrong_norm_at_an_exit_changes_its_distribution(norm, monkeypatch):
     model = target.model
     exit_norm = {None: nn.Identity(), "right": model.norm, "next": model.blocks[2].norm1}[norm]
 
-    class Exit(EarlyExitSession):
+    class Exit(RoundSession):
         def propose(self, context):
             with monkeypatch.context() as patch:
                 patch.setitem(model._modules, "norm", exit_norm)
                 return super().propose(context)
 
     drafter = EarlyExitDrafter(target, 2, 2)
-    drafter.start = lambda context: Exit(drafter, 2, None, True)
+    drafter.start = lambda context: Exit(drafter)
     plain = generate(target, TEXT[0], max_new_tokens=20).tokens
     assert torch.equal(generate(target, TEXT[0], drafter, 20).tokens, plain)
     proposal = first_rows(drafter, Exit, monkeypatch, target)
@@ -69,7 +69,7 @@ def test_the_wrong_norm_at_an_exit_changes_its_distribution(norm, monkeypatch):
 
 def test_lookahead_rows_are_trained_on_what_they_draft_from(monkeypatch):
     rows = lookahead(TARGET, 3)
-    proposal = first_rows(PassDrafter(TARGET, rows), PassSession, monkeypatch)
+    proposal = first_rows(PassDrafter(TARGET, rows), RoundSession, monkeypatch)
     length = TEXT.shape[1]
     anchors = torch.tensor([4, length - 1])
     positions, mask = lookahead_chains(anchors, length, 3)
