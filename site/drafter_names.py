@@ -9,7 +9,8 @@ from pathlib import Path
 
 DRAFTERS = Path(__file__).resolve().parents[1] / "specdec_lite" / "drafters"
 STUB = DRAFTERS / "__init__.pyi"
-BASES = {f"{name}Drafter" for name in "Chain Composite Group Head ModelTree Round Self Wrapper".split()}
+SHARED = "Chain Composite Group Head ModelTree Round Self Wrapper"
+BASES = {f"{name}Drafter" for name in SHARED.split()}
 """What drafters have in common, which drafts nothing by itself."""
 WIDTH = 100
 
