@@ -20,7 +20,7 @@ import pytest
 import torch
 from chosen import one_in
 from conftest import RATES
-from models_zoo import TreeDrafter, shipped
+from models_zoo import shipped
 from scipy import stats
 
 from specdec_lite import corpus, stream
@@ -177,24 +177,6 @@ def test_block_verification_with_an_early_break_fails_the_same_test():
         generation_p_value(
             ModelDrafter(shipped().draft, 2), Sampling(1.0), broken.block_with_early_break
         )
-    )
-
-
-@LONG
-@pytest.mark.statistical(rate=RATE)
-def test_whole_generations_drafted_as_trees():
-    assert follows(
-        generation_p_value(
-            TreeDrafter(shipped().draft, broken.grow(broken.without_replacement(3)), 1), Sampling()
-        )
-    )
-
-
-@LONG
-def test_whole_generations_under_a_broken_rule_fail_the_same_test():
-    """Draft one token, so that the second emitted token is the bonus token."""
-    assert not follows(
-        generation_p_value(ModelDrafter(shipped().draft, 1), Sampling(1.5), broken.bonus_by_argmax)
     )
 
 

@@ -21,12 +21,14 @@ def whole():
     return shipped().tokenizer.decode([*ids, *tokens])[len(shipped().tokenizer.decode(ids)) :]
 
 
+@pytest.mark.parametrize("stops", [(), None, "…"])
 @pytest.mark.parametrize("draft", [True, False])
-def test_the_pieces_join_to_the_text(draft):
+def test_the_pieces_join_to_the_text(draft, stops):
+    """Without stop strings, and with one that does not come."""
     drafter = ModelDrafter(shipped().draft, 4) if draft else None
-    pieces = list(
-        stream_text(shipped().target, shipped().tokenizer, PROMPT, drafter, 60, stop_token_ids=())
-    )
+    settings = dict(stop_strings=stops and whole()[-3:] + stops, stop_token_ids=())
+    both = shipped().target, shipped().tokenizer
+    pieces = list(stream_text(*both, PROMPT, drafter, 60, **settings))
     assert "".join(pieces) == whole() and len(pieces) > 5 and all(pieces)
 
 
@@ -44,12 +46,6 @@ def test_bytes_that_never_become_a_character_are_replaced_at_the_end():
     ids = shipped().tokenizer.encode("🙂")[:-1]
     decoder = TextPieces(shipped().tokenizer, [5])
     assert decoder.add(ids) == "" and "\ufffd" in decoder.add((), final=True)
-
-
-def test_a_stop_string_that_does_not_come_changes_nothing():
-    stop = whole()[-3:] + "…"
-    options = dict(max_new_tokens=60, stop_strings=stop, stop_token_ids=())
-    assert "".join(stream_text(shipped().target, shipped().tokenizer, PROMPT, **options)) == whole()
 
 
 def test_the_targets_own_end_of_text_is_the_default():
@@ -85,36 +81,20 @@ def test_a_replacement_character_of_the_prompt_is_not_repeated():
 
 
 def test_a_stop_string_that_is_a_special_token_ends_the_text():
-    special = shipped().tokenizer.all_special_tokens
-    if not special:  # make one of an ordinary token that the greedy text holds
-        ids = shipped().tokenizer.encode(PROMPT)
-        at = 6
-        tokens = generate(shipped().target, ids, max_new_tokens=40).tokens.tolist()
-        name, token = shipped().tokenizer.convert_ids_to_tokens(tokens[at]), tokens[at]
+    """The special token is made of an ordinary one that the greedy text holds."""
+    ids = shipped().tokenizer.encode(PROMPT)
+    tokens = generate(shipped().target, ids, max_new_tokens=40).tokens.tolist()
+    name, token = shipped().tokenizer.convert_ids_to_tokens(tokens[6]), tokens[6]
 
-        class Special:
-            all_special_ids = [token]
-            added_tokens_decoder = {}
-            encode = staticmethod(shipped().tokenizer.encode)
+    class Special:
+        all_special_ids = [token]
+        added_tokens_decoder = {}
+        encode = staticmethod(shipped().tokenizer.encode)
 
-            def decode(self, ids, skip_special_tokens=False):
-                kept = [x for x in ids if not (skip_special_tokens and x == token)]
-                return name if list(ids) == [token] and kept else shipped().tokenizer.decode(kept)
+        def decode(self, ids, skip_special_tokens=False):
+            kept = [x for x in ids if not (skip_special_tokens and x == token)]
+            return name if list(ids) == [token] and kept else shipped().tokenizer.decode(kept)
 
-        settings = dict(stop_strings=[name], stop_token_ids=())
-        pieces = stream_text(shipped().target, Special(), ids, None, 40, **settings)
-        first = tokens.index(token)
-        assert "".join(pieces) == shipped().tokenizer.decode(tokens[:first])
-        return
-    settings = dict(stop_strings=[special[0]], stop_token_ids=(), max_new_tokens=4)
-    assert list(stream_text(shipped().target, shipped().tokenizer, PROMPT, **settings))
-
-
-def test_no_stop_strings_may_be_said_by_none():
-    one, other = (
-        list(
-            stream_text(shipped().target, shipped().tokenizer, PROMPT, None, 4, stop_strings=stops)
-        )
-        for stops in (None, ())
-    )
-    assert one == other
+    settings = dict(stop_strings=[name], stop_token_ids=())
+    pieces = stream_text(shipped().target, Special(), ids, None, 40, **settings)
+    assert "".join(pieces) == shipped().tokenizer.decode(tokens[: tokens.index(token)])

@@ -141,7 +141,7 @@ BUDGETS = {
     "specdec_lite/texts": 539,
     "specdec_lite/theory": 635,
     "specdec_lite/training": 2746,
-    "tests": 10559,
+    "tests": 10521,
     "tests/acceptance": 836,
     "tests/benchmarks": 1573,
     "tests/book": 2259,
