@@ -53,7 +53,7 @@ ROOMS = {
     "training": ("training", "training"),
     "diagnosis": ("diagnosis", "diagnosis"),
     "gpu": ("gpu", "gpu"),
-    "simulation": ("simulation", "simulation viz/test_advice.py"),
+    "simulation": ("simulation", "simulation book/test_serve_page.py viz/test_formulas.py"),
     "measure": ("measure", "measure recordings/test_recordings.py"),
 }
 """Room of the library → (its files and folders, those of its tests)."""
