@@ -67,7 +67,7 @@ const WIDE = 6; // target passes that the bars are wide, whatever the sliders sa
 // Of the two plots over γ: top and bottom of tokens and costs, then the height of their ratio, which is lower beside the
 // facts of a measured pair.
 const UPPER = { top: 14, bottom: 66 };
-const RATIO = { top: UPPER.bottom + 18, height: 200, low: 94, below: 32 };
+const RATIO = { top: UPPER.bottom + 18, height: 192, low: 94, below: 40 };
 const PLANE = 170; // of the plane in its fold
 const solved = (alpha, gamma) =>
   `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;
