@@ -115,7 +115,7 @@ def stops() -> StopExplorer:
 
 GALLERY: dict[str, Callable[[], Interactive]] = {
     kind.module: load if callable(load := getattr(kind, "load", None)) else kind
-    for kind in vars(viz).values()
+    for kind in (getattr(viz, name) for name in viz.__all__)
     if isinstance(kind, type) and issubclass(kind, Interactive) and kind is not Interactive
 } | {
     "bench_of_siblings": lambda: viz.Bench(siblings=True),

@@ -30,7 +30,7 @@ COSTS_ALONE = {"explorer", "payoff", "roofline", "serving"}
 """Modules that show costs and speeds, and no single token."""
 NAMES = sorted(gallery.GALLERY)
 MODULES = modules()
-KINDS = [kind for kind in vars(viz).values() if isinstance(kind, type)]
+KINDS = [kind for name in viz.__all__ if isinstance(kind := getattr(viz, name), type)]
 KINDS = [kind for kind in KINDS if issubclass(kind, Interactive) and kind is not Interactive]
 
 
