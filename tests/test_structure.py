@@ -157,7 +157,7 @@ BUDGETS = {
     "tests/simulation": 536,
     "tests/site": 4261,
     "tests/texts": 159,
-    "tests/training": 1501,
+    "tests/training": 1477,
     "tests/viz": 5133,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
