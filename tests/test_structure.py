@@ -149,7 +149,7 @@ BUDGETS = {
     "tests/drafters": 4076,
     "tests/engine": 2643,
     "tests/exercises": 612,
-    "tests/gpu": 1146,
+    "tests/gpu": 1122,
     "tests/js": 831,
     "tests/loading": 1991,
     "tests/measure": 589,
