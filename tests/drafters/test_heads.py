@@ -320,7 +320,7 @@ def test_shipped_weights_are_small_and_belong_to_the_shipped_target(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", ["blockwise", "medusa"])
 def test_shipped_weights_keep_the_greedy_text_of_every_evaluation_prompt(name):
     """In one pass over the text every token is the argmax, up to float32 rounding."""
     target, encode = shipped().target, shipped().tokenizer.encode
