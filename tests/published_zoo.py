@@ -15,37 +15,18 @@ from safetensors.torch import save_file
 TARGET = native(num_layers=8)
 BLOCK, EPS, THETA = 4, 1e-6, 10000.0
 SLIDING, FULL = "sliding_attention", "full_attention"
-LAYER = {
-    "model_type": "llama",
-    "vocab_size": 48,
-    "hidden_size": 32,
-    "intermediate_size": 24,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "rms_norm_eps": EPS,
-    "rope_theta": THETA,
-    "max_position_embeddings": 256,
-    "hidden_act": "silu",
-    "attention_bias": False,
-}
+LAYER = dict(model_type="llama", vocab_size=48, hidden_size=32, intermediate_size=24)
+LAYER |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=256)
+LAYER |= dict(rms_norm_eps=EPS, rope_theta=THETA, hidden_act="silu", attention_bias=False)
 """Entries of config.json that state the sizes of a layer."""
 OWN = {
-    "eagle": {"num_hidden_layers": 1},
-    "eagle3": {"num_hidden_layers": 1},
-    "peagle": {
-        "num_hidden_layers": 3,
-        "eagle_aux_hidden_state_layer_ids": [0, 1, 8],
-        "parallel_drafting": True,
-        "mask_token_id": 46,
-    },
-    "blocks": {
-        "model_type": "qwen3",
-        "num_hidden_layers": 2,
-        "block_size": BLOCK,
-        "dflash_config": {"mask_token_id": 47, "target_layer_ids": [0, 7]},
-    },
-    "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+    "eagle": dict(num_hidden_layers=1),
+    "eagle3": dict(num_hidden_layers=1),
+    "peagle": dict(num_hidden_layers=3, parallel_drafting=True, mask_token_id=46)
+    | {"eagle_aux_hidden_state_layer_ids": [0, 1, 8]},
+    "blocks": dict(model_type="qwen3", num_hidden_layers=2, block_size=BLOCK)
+    | {"dflash_config": {"mask_token_id": 47, "target_layer_ids": [0, 7]}},
+    "medusa": dict(medusa_num_heads=3, medusa_num_layers=1),
 }
 READS = {"eagle": ("final",), "eagle3": (2, 4, 5), "peagle": (0, 1, 8), "blocks": (1, 8)}
 """Kind → the target's layers that a head reads unless its config names others."""
@@ -326,12 +307,8 @@ def block_states(head, states, text):
         layer = layer_of(w, number)
         attend = lambda y: attended(layer, y, torch.cat((context, y)), seen)  # noqa: B023
         x = x + around(layer, "attention_conv", normed(x, layer["input_layernorm"]), attend)
-        x = x + around(
-            layer,
-            "mlp_conv",
-            normed(x, layer["post_attention_layernorm"]),
-            lambda y: mlp(layer, y),  # noqa: B023
-        )
+        inputs = normed(x, layer["post_attention_layernorm"])
+        x = x + around(layer, "mlp_conv", inputs, lambda y: mlp(layer, y))  # noqa: B023
     return normed(x, w["norm.weight"])
 
 

@@ -5,7 +5,7 @@ import torch
 from features_zoo import random_head
 from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
 from models_zoo import PROMPT, VOCABULARY, hugging_face, native
-from registry import exit_head
+from registry import Letters, exit_head
 from text_laws import TINY
 
 from specdec_lite import CausalLM, TokenTree, drafters as d, stream
@@ -62,6 +62,8 @@ MAKES = [
     *each(d.TokenRecyclingDrafter, TARGET, nodes=[0]),
     *each(d.SequoiaDrafter, TARGET, nodes=[0]),
     *each(d.SpecExecDrafter, TARGET, width=[0]),
+    *each(d.OnlineDrafter, TARGET, every=[0], learning_rate=[-1]),
+    *each(d.TextMatchDrafter, TARGET, Letters("a"), Letters("a"), most=[0]),
     *each(Entropy, 4, threshold=[-1]),
     *each(Confidence, 4, threshold=[1.5]),
     *each(Heuristic, 4, first=[5]),
@@ -142,6 +144,14 @@ MAKES = [
     (lambda: d.EagleDrafter(TARGET, TARGET), "head is a CausalLM"),
     (lambda: d.EagleDrafter(TARGET, random_head(native(**TINY))), "size 16"),
     (lambda: d.ConfidenceTree(nodes=0), "nodes=0"),
+    (lambda: d.OnlineDrafter(native(dtype=torch.bfloat16)), "bfloat16"),
+    (lambda: d.TextMatchDrafter(TARGET, Letters("a"), None), "tokenizer is a NoneType"),
+    (
+        lambda: d.TextMatchDrafter(TARGET, Letters("a"), Letters("a"), Confidence(3, 0.4)),
+        "looks at no probabilities",
+    ),
+    (lambda: d.TemperedDrafter(d.ModelDrafter(TARGET), -1), "temperature=-1"),
+    (lambda: d.TemperedDrafter(TARGET), "inner is a CausalLM"),
 ]
 DRAFTS_FOR = [
     (lambda: learnt(d.HashPoolDrafter(n=1), 1, 48), "learnt token 48"),

@@ -96,10 +96,6 @@ def test_a_draft_temperature_of_zero_gives_chosen_tokens():
     draft = ModelDrafter(perturbed(TARGET), 3)
     cold = generate(TARGET, PROMPT, TemperedDrafter(draft), 60, 1.0, seed=0)
     assert {q for step in cold.steps for q in step.q} == {1.0}, "argmax drafts are point masses"
-    with pytest.raises(ValueError, match="temperature=-1"):
-        TemperedDrafter(draft, -1)
-    with pytest.raises(TypeError, match="inner is a CausalLM"):
-        TemperedDrafter(TARGET)
 
 
 # Combinations of drafters -------------------------------------------------------------------------

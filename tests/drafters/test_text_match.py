@@ -14,13 +14,6 @@ SINGLE = Letters([*"abc"])
 PAIRS = Letters([*"abc", "ab", "ca", "bb"])
 
 
-def test_the_text_is_the_targets_own():
-    target, draft = native(vocab_size=6), native(seed=3, vocab_size=3)
-    drafter = d.TextMatchDrafter(draft, SINGLE, PAIRS, 4)
-    text = generate(target, [0, 3, 1], drafter, 40).tokens
-    assert torch.equal(text, generate(target, [0, 3, 1], None, 40).tokens)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_the_distribution_is_the_targets_own(temperature):
     target = native(seed=5, vocab_size=3, **TINY | {"num_layers": 2})
@@ -60,16 +53,6 @@ def test_committed_tokens_stay_where_a_text_would_be_split_in_another_way():
     assert continuation(PAIRS, [2], "ab") == [3]  # "c" + "ab": whole would begin with "ca"
     assert continuation(PAIRS, [1, 0], "cab") == [4, 1]
     assert continuation(PAIRS, [1], "") == []
-
-
-def test_bad_arguments_are_named():
-    draft = native(vocab_size=3)
-    with pytest.raises(TypeError, match="tokenizer is a NoneType"):
-        d.TextMatchDrafter(draft, SINGLE, None)
-    with pytest.raises(ValueError, match="looks at no probabilities"):
-        d.TextMatchDrafter(draft, SINGLE, PAIRS, d.Confidence(3, 0.4))
-    with pytest.raises(ValueError, match="most=0"):
-        d.TextMatchDrafter(draft, SINGLE, PAIRS, 4, 0)
 
 
 def test_a_draft_of_another_vocabulary_warns_by_the_second_round():
