@@ -128,7 +128,7 @@ BUDGETS = {
     "specdec_book": 409,
     "specdec_book/exercises": 3879,
     "specdec_book/recordings": 1500,
-    "specdec_book/viz": 14570,
+    "specdec_book/viz": 14544,
     "specdec_lite": 3360,
     "specdec_lite/acceptance": 1062,
     "specdec_lite/diagnosis": 2595,

@@ -4,21 +4,9 @@ import traitlets
 
 from specdec_book.viz.interactive import Interactive
 
-RULES = (
-    "exact",
-    "match",
-    "once",
-    "likeliest",
-    "confidence",
-    "at_least",
-    "lenient",
-    "from_q",
-    "from_p",
-    "bonus_argmax",
-    "soft_argmax",
-    "before_temperature",
-    "accept_zero",
-    "dropped",
+RULES = tuple(
+    "exact match once likeliest confidence at_least lenient from_q from_p bonus_argmax soft_argmax"
+    " before_temperature accept_zero dropped".split()
 )
 TASKS = ("half", "from_p", "lenient", "second_draw")
 

@@ -1,7 +1,7 @@
 // Two trees of one size: one grown by the draft's confidence, one with a fixed shape. A tree is a list of nodes
 // { word, parent, worth, right }; its first n nodes are the tree of budget n.
 
-const DEFAULTS = { contexts: [], budget: 8, context: 0 };
+const NAMES = ["contexts", "budget", "context"];
 const [ROW, PILL, ROOT, GAP] = [26, 22, 12, 10]; // px: row, height of a node, root, space before a node
 
 const formulas = {
@@ -137,7 +137,7 @@ function rowsOf(s) {
 
 function render({ model, el }) {
   const id = newId("growth");
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => valuesOf(model, NAMES);
   openAt(model, "context", formulas.opening(state().contexts, state().budget));
   const start = state();
   const size = Math.max(

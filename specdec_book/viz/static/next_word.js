@@ -1,7 +1,7 @@
 // The next word: temperature, top-k and top-p on the distribution of a real model's next token, drawn on a line of
 // length 1. A test compares the adjusted distribution with specdec_lite.sampling.
 
-const DEFAULTS = { context: 0, temperature: 1, top_k: 0, top_p: 1, u: 0.42 };
+const NAMES = ["context", "temperature", "top_k", "top_p", "u"];
 const OFF_K = 51; // position of the slider that switches top-k off
 const BARS = 6;
 const ROW = 21;
@@ -160,7 +160,7 @@ function render({ model, el }) {
   if (contexts.length === 0) {
     return showNothing(el);
   }
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => valuesOf(model, NAMES);
   const change = (values) => assign(model, values);
   const [sliders, show] = numberFields(id, SLIDERS, change);
   const options = contexts.map(({ prompt }) => ({ label: `${prompt} …` }));
@@ -192,7 +192,7 @@ function render({ model, el }) {
     task: "raise the temperature until the likeliest word covers less than half of the line. Then use top-p alone to give it more than half again.",
     longestState: solved(".499", ".999", "10 tokens"),
     delay: 100,
-    listens: Object.keys(DEFAULTS),
+    listens: NAMES,
   };
   const another = button("Draw a new u", () => change({ u: Math.floor(100 * Math.random()) / 100 }));
   const controls = controlRow(field(`${id}-context`, "the text so far", pick), ...sliders, another);

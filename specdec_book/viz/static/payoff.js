@@ -23,23 +23,9 @@ const TABLE = [
   ["growth", "T(γ+1) ÷ T(1)", "of your backend", 100, false],
   ["draft_cost", "c", "draft pass ÷ T(1)", 100, false],
 ];
-const SCALARS = {
-  pair: 0,
-  machine: 0,
-  alpha: 0.7,
-  gamma: 4,
-  batch: 1,
-  context: 1024,
-  price: 3,
-  measured_tau: 0,
-  measured_gamma: 4,
-  measured_batch: 1,
-  plain_rate: 0,
-  drafted_rate: 0,
-  growth: 0,
-  draft_cost: 0,
-};
-const DEFAULTS = { pairs: [], machines: [], engine: {}, command: "", ...SCALARS };
+const SCALARS = ["pair", "machine", ...[...SLIDERS, ...ASSUMPTIONS].map(({ name }) => name)];
+SCALARS.push(...[...ROUND, ...TABLE].map(([name]) => name));
+const NAMES = ["pairs", "machines", "engine", "command", ...SCALARS];
 const LEGEND = [
   ["draft", "draft passes"],
   ["target", "verification"],
@@ -241,7 +227,7 @@ function readouts(s, r) {
 function render({ model, el }) {
   const id = newId("payoff");
   const state = () => {
-    const s = stateOf(model, DEFAULTS);
+    const s = valuesOf(model, NAMES);
     return { ...s, fit: engineOf(s) };
   };
   const change = (values) => assign(model, values);
@@ -298,7 +284,7 @@ function render({ model, el }) {
     label: "Will it pay",
     task: "choose the mixture of experts with an EAGLE-3 head on an H100, at batch 1. What is the smallest α at which some draft length likely pays?",
     longestState: `Solved: α = 0.00, with γ = 00. ${SOLVED}`,
-    listens: Object.keys(SCALARS),
+    listens: SCALARS,
   };
   const about = make("p", { class: "sdl-note" }, ABOUT);
   const folds = [measured, foldOf("Assumptions", controlRow(...assumed), about)];

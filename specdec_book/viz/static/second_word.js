@@ -1,7 +1,7 @@
 // Two words drafted in one pass: “of course”, “no problem”. The reader chooses what the second head knows and which
 // row the rule is given. TARGET holds the target's distributions; everything else is computed from them.
 
-const DEFAULTS = { sees: false, bias: 0, honest: true };
+const NAMES = ["sees", "bias", "honest"];
 const FIRST = ["of", "no"];
 const SECOND = ["course", "problem"];
 const TARGET = {
@@ -111,7 +111,7 @@ function taskState(s) {
 const BIAS = { name: "bias", text: "Markov bias", note: "of the word that fits", max: MAX_BIAS, step: STEP };
 
 function render({ model, el }) {
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => valuesOf(model, NAMES);
   const change = (values) => assign(model, values);
   const sees = toggle("head 2 sees the first word", () => change({ sees: !state().sees }));
   const honest = toggle("give the rule the row with the bias", () => change({ honest: !state().honest }));
@@ -146,7 +146,7 @@ function render({ model, el }) {
     longestState:
       "100 % are accepted, but the text is wrong: its distribution differs from the target's by 100 %, and so on.",
     delay: 100,
-    listens: Object.keys(DEFAULTS),
+    listens: NAMES,
   };
   const layout = ({ task, spoken, tiles }) => [
     task,

@@ -1,7 +1,7 @@
 // Two timelines: the target's features by position, and the tokens. Dragging the tokens by one position pairs each
 // feature with the token that was drawn from it. The last pair leads to the draft's guess.
 
-const DEFAULTS = { words: [], laws: [], shift: 0 };
+const NAMES = ["words", "laws", "shift"];
 const [TOP, GAP, BOX, GUESS] = [22, 58, 30, 110]; // y of the features, and from there to the tokens and to the guess
 const NARROW = 560; // px; below, only the last pairs are drawn
 const BAR = 260; // px, the longest bar
@@ -117,7 +117,7 @@ const taskState = (s) =>
 const SHIFT = { name: "shift", text: "shift of the tokens, in positions", max: 1 };
 
 function render({ model, el }) {
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => valuesOf(model, NAMES);
   const set = ({ shift }) => shift !== state().shift && assign(model, { shift });
   const start = state();
   const svg = make("svg", { role: "img" });
