@@ -56,6 +56,7 @@ def test_a_click_on_a_pass_of_the_race_opens_it_below(start):
     lane = recordings.load("race").data["races"][5]["lanes"]["speculative"]
     assert lane[0]["words"][0][1] in round_.locator(".sdl-round-grid").get_attribute("aria-label")
     says(page, ".sdl-round .sdl-summary", "helper")
+    assert len({round_.locator(f".sdl-round-{part}").count() for part in ("guess", "row")}) == 1
     words = " ".join(page.locator(".sdl-round, .sdl-race").all_inner_texts())
     assert not re.search(r"\b(draft|target|cache|residual)|\b[pqu] ", words)
 

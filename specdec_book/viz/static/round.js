@@ -170,10 +170,9 @@ function drawGrid(grid, round, moment, options, before) {
       ...words,
     );
   });
-  const lit = moment.round * 2 + isLit;
-  if (grid.lit !== lit)
+  if (grid.round !== round || grid.isLit !== isLit)
     grid.rows = round.rows.map((row) => cell({ class: "sdl-round-row" }, miniature(row, isLit)));
-  grid.lit = lit;
+  Object.assign(grid, { round, isLit });
   const { rows } = grid;
   rows.forEach((row, level) => {
     row.classList.toggle("sdl-void", level > round.accepted && rank(kind) > rank("verdict"));
