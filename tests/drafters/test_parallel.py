@@ -1,5 +1,5 @@
-"""Drafts from one pass, beyond their rows: the law of corrected rows, the selector's pairs, drafts that
-end where little is accepted, and the mask of PARD.
+"""Drafts from one pass, beyond their rows: the distribution of corrected rows, the selector's pairs,
+drafts that end where little is accepted, and the mask of PARD.
 """
 
 from functools import partial

@@ -45,7 +45,7 @@ DSPARK = dict(projector_type="dspark", markov_head_type="vanilla", markov_rank=6
 DSPARK |= dict(enable_confidence_head=True, confidence_head_with_markov=True)
 DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 6, "selector_top_k": 5}
 FC_NORMS = {f"fc_norm.{i}.weight": ramp(32, i + 1) for i in range(3)}
-HALF = {"use_sliding_window": True, "sliding_window": 3}  # layers are told by their number
+HALF = {"use_sliding_window": True, "sliding_window": 3}  # a layer's number says its kind
 
 
 def eagle3(own=(), speculators="", kind="eagle3", **options):
