@@ -152,7 +152,7 @@ BUDGETS = {
     "tests/gpu": 1122,
     "tests/js": 831,
     "tests/loading": 1991,
-    "tests/measure": 589,
+    "tests/measure": 569,
     "tests/recordings": 1005,
     "tests/simulation": 536,
     "tests/site": 4262,

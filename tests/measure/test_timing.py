@@ -1,6 +1,7 @@
 """Costs of passes and rounds, and facts about the machine. No test asserts a time."""
 
 import math
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -38,21 +39,6 @@ def test_jobs_alternate_and_the_warm_up_is_discarded(monkeypatch):
         warmup=1,
     )
     assert medians == {"a": 2.0, "b": 20.0} and order == ["a", "b"] * 4
-
-
-def test_costs_are_positive_seconds_by_number_of_tokens():
-    target = native(dtype=torch.float32)
-    alone = measure_costs(target, ks=(1, 3), context=8)
-    assert set(alone.target) == {1, 3}
-    assert alone.draft is alone.draft_in_loop is alone.overhead is None
-    costs = measure_costs(
-        target, ModelDrafter(perturbed(target), 2), ks=(1, 3, 9), context=4, new_tokens=8
-    )
-    assert isinstance(costs, Costs) and set(costs.target) == {1, 3, 9}
-    assert all(
-        math.isfinite(s) and s > 0
-        for s in (*costs.target.values(), costs.draft, costs.draft_in_loop, costs.overhead)
-    )
 
 
 def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
@@ -105,18 +91,6 @@ def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
     assert decoded[1:] == [(target, [3, 1, 4], 24, 0.5)] * 3
 
 
-def test_costs_with_a_smaller_draft_vocabulary_and_a_prompt():
-    costs = measure_costs(
-        native(),
-        ModelDrafter(native(vocab_size=32), 2),
-        ks=(1,),
-        context=8,
-        prompt=[1, 2, 3],
-        new_tokens=8,
-    )
-    assert costs.draft > 0 and costs.draft_in_loop > 0
-
-
 class Repeat(Drafter, Session):
     """Proposes the last token again, without a model and without limits of its tree."""
 
@@ -127,23 +101,29 @@ class Repeat(Drafter, Session):
         return Proposal(TokenTree.chain([int(context.tokens[-1])] * 3))
 
 
-def test_a_drafter_without_passes_or_limits_has_costs():
-    costs = measure_costs(native(), Repeat(), ks=(1, 4), context=8, new_tokens=8)
-    assert costs.draft is costs.draft_in_loop is None
-    assert costs.round > 0 and costs.overhead > 0
+COSTS = {
+    "none": (lambda target: None, {"draft", "draft_in_loop", "overhead", "round"}),
+    "a draft model": (lambda target: ModelDrafter(perturbed(target), 2), set()),
+    "a smaller vocabulary": (lambda target: ModelDrafter(native(vocab_size=32), 2), set()),
+    "a wrapped draft model": (
+        lambda target: Wrapped(ModelDrafter(perturbed(target), 2)),
+        {"draft"},
+    ),
+    "no model and no limits": (lambda target: Repeat(), {"draft", "draft_in_loop"}),
+}
+"""Drafters, and the costs that they do not have."""
 
 
-def test_a_wrapped_drafter_is_checked_and_timed(monkeypatch):
-    target = native()
-    costs = measure_costs(
-        target, Wrapped(ModelDrafter(perturbed(target), 2)), ks=(1,), context=8, new_tokens=8
-    )
-    assert costs.draft is None and 0 < costs.draft_in_loop <= costs.round
-    monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
-    with pytest.raises(ValueError, match="context length of 32"):
-        measure_costs(
-            target, Wrapped(ModelDrafter(native(max_positions=32), 2)), context=20, new_tokens=8
-        )  # decoding needs 28 positions, the warm-up needs 36
+@pytest.mark.parametrize("name", COSTS)
+def test_costs_are_positive_seconds_by_number_of_tokens(name):
+    make, absent = COSTS[name]
+    target, options = native(), dict(ks=(1, 3, 9), context=8, prompt=[1, 2, 3], new_tokens=8)
+    costs = asdict(measure_costs(target, make(target), **options))
+    passes = costs.pop("target")
+    assert set(passes) == {1, 3, 9} and {each for each in costs if costs[each] is None} == absent
+    seconds = [*passes.values(), *(costs[each] for each in costs if each not in absent)]
+    assert all(math.isfinite(each) and each > 0 for each in seconds)
+    assert costs["draft_in_loop"] is None or costs["draft_in_loop"] <= costs["round"]
 
 
 def test_round_costs_weight_the_medians_of_tree_sizes():
