@@ -303,7 +303,7 @@ def test_steps_record_p_and_q_of_every_drafted_token():
     assert set(greedy.q) == {1.0} and set(greedy.p) <= {0.0, 1.0}
 
 
-# Bad input ----------------------------------------------------------------------------------------
+# What a drafter may not do ------------------------------------------------------------------------
 
 
 def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():

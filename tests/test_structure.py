@@ -154,7 +154,7 @@ BUDGETS = {
     "tests/loading": 1991,
     "tests/measure": 569,
     "tests/recordings": 1005,
-    "tests/simulation": 536,
+    "tests/simulation": 533,
     "tests/site": 4262,
     "tests/texts": 159,
     "tests/training": 1477,

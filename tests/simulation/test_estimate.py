@@ -276,9 +276,6 @@ def test_the_interactive_calibrates_and_switches_off_as_python_does():
     assert tuple(batches) == switch_off(DENSE, SMALL, H100, None, 4, 512, tau=2.0)
 
 
-# Bad input -------------------------------------------------------------------------------------------
-
-
 def test_costs_take_arrays_so_that_a_fit_runs_them_once():
     batches = np.array([1.0, 8.0, 64.0])
     rows = costs(DENSE, HEAD, H100, np.array([3.0, 3.0, 3.0]), batches, 512.0)
