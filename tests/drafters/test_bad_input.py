@@ -163,6 +163,7 @@ DRAFTS_FOR = [
     (lambda: d.TokenRecyclingDrafter(OTHER), "another target"),
     (lambda: d.EarlyExitDrafter(OTHER, 2), "another target"),
     (lambda: d.SparseCacheDrafter(OTHER), "another target"),
+    (lambda: d.MergedDrafter([d.JacobiDrafter(2), d.EarlyExitDrafter(OTHER, 2)]), "another target"),
     (lambda: d.CascadeDrafter(SMALL, d.ModelDrafter(SMALL)), "40 tokens"),
     (
         lambda: d.CascadeDrafter(TARGET, d.ModelDrafter(native(max_positions=16), 2)),

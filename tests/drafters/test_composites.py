@@ -233,31 +233,21 @@ def test_an_arm_that_makes_passes_is_not_asked_in_every_round(name):
     assert not (passes and Arm.is_free(drafter))
 
 
+class Learner(d.PromptLookupDrafter):
+    """Keep what it is given to learn."""
+
+    def learn(self, tokens):
+        self.heard = [*getattr(self, "heard", []), list(tokens)]
+
+
 @pytest.mark.parametrize("outer", COMPOSITES)
-def test_a_composite_passes_learning_on(outer):
-    heard = []
-
-    class Learner(d.PromptLookupDrafter):
-        def learn(self, tokens):
-            heard.append(list(tokens))
-
-    drafter = inside(outer, lambda target: Learner(2))(TARGET)
-    drafter.learn([1, 2, 3])
-    assert heard == [[1, 2, 3]]
-    inside("bandit", lambda target: drafter)(TARGET).learn([4])
-    assert heard == [[1, 2, 3], [4]]
-
-
-def test_a_drafter_inside_twice_learns_once():
-    heard = []
-
-    class Learner(d.PromptLookupDrafter):
-        def learn(self, tokens):
-            heard.append(list(tokens))
-
+def test_a_composite_passes_learning_on_once(outer):
     one = Learner(2)
-    d.MergedDrafter([one, one]).learn([1])
-    assert heard == [[1]] and children(d.MergedDrafter([one, one])) == [one]
+    drafter = inside(outer, lambda target: one)(TARGET)
+    drafter.learn([1, 2, 3])
+    inside("bandit", lambda target: drafter)(TARGET).learn([4])
+    d.MergedDrafter([one, one]).learn([5])
+    assert one.heard == [[1, 2, 3], [4], [5]] and children(d.MergedDrafter([one, one])) == [one]
 
 
 @pytest.mark.parametrize("outer", COMPOSITES)
