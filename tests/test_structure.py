@@ -158,7 +158,7 @@ BUDGETS = {
     "tests/site": 4262,
     "tests/texts": 159,
     "tests/training": 1477,
-    "tests/viz": 5133,
+    "tests/viz": 5087,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30
