@@ -1,6 +1,6 @@
 """Training EAGLE-like heads: what a row attends to, and what it is scored on.
 
-That training computes what drafting computes is tested in tests/drafters/test_eagle.py.
+That training computes what drafting computes is tested in tests/drafters/test_heads.py.
 """
 
 import pytest
