@@ -142,7 +142,7 @@ BUDGETS = {
     "specdec_lite/theory": 635,
     "specdec_lite/training": 2746,
     "tests": 10498,
-    "tests/acceptance": 836,
+    "tests/acceptance": 799,
     "tests/benchmarks": 1573,
     "tests/book": 2259,
     "tests/diagnosis": 840,
