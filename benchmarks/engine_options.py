@@ -299,13 +299,12 @@ def cards() -> str:
         rows = dict(advice.card(situation["inputs"]))
         _, code, starts = rows["Line"].split("```")
         engine = advice.choice("engine", situation["inputs"]["engine"])
-        name, check = (
-            ("llama.cpp", "listed") if engine["key"] == "llama.cpp" else (engine["name"], "parsed")
-        )
+        name = "llama.cpp" if engine["key"] == "llama.cpp" else engine["name"]
+        check = "listed" if engine["key"] == "llama.cpp" else "parsed"
         parts = [f"````{{dropdown}} {situation['title']}"]
         for row in advice.ROWS:
             if row != "Line":
-                mark = "<!-- checked: tests/book/test_serve_page.py -->" * (row == "Gain")
+                mark = "<!-- checked: tests/book/test_serve_page.py -->" * (row in advice.ROWS[3:5])
                 parts.append(f"**{row}.** {rows[row]}{mark}".replace(".** 1.", ".**\n\n1.", 1))
                 continue
             parts.append(f"**Line.** **{name} {engine['version']}, {check}.**")

@@ -201,8 +201,7 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     if state["use"] in ("none", "ngram"):
         checkpoint = "None."
     else:
-        is_published = "/" in draft["repo"]
-        link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if is_published else ""
+        link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if "/" in draft["repo"] else ""
         stated = f"trained at {values['trained']} tokens" if state["trained"] else UNSTATED
         parts = (link, stated * (state["method"] != "mtp"), draft["note"])
         checkpoint = "; ".join(part for part in parts if part) + "." + first(TABLE["notes"], state)
