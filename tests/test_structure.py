@@ -107,6 +107,21 @@ def test_recordings_are_read_without_the_decoder():
     assert not rooms & {"engine", "speculation", "decoding"}
 
 
+def test_every_test_that_a_page_names_exists():
+    """The proofs' tables say which test checks each theorem, by its name in backquotes."""
+    files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("tests/**/*.py")}
+    tests = {
+        *re.findall(r"def (test_\w+)", "".join(path.read_text("utf-8") for path in files.values()))
+    }
+    named = [
+        (page.name, name)
+        for page in sorted([*ROOT.glob("book/*.md"), *ROOT.glob("notebooks/*.ipynb")])
+        for name in re.findall(r"`(test_\w+|tests/[\w/]+\.py)`", page.read_text("utf-8"))
+    ]
+    assert len(named) > 40
+    assert [each for each in named if each[1] not in tests and each[1] not in files] == []
+
+
 def test_the_tracked_files_are_small():
     """Weights and training text are most of it: `loading.weights` stores heads in 4 or 8 bits."""
     if not (ROOT / ".git").exists():
@@ -141,7 +156,7 @@ BUDGETS = {
     "specdec_lite/texts": 539,
     "specdec_lite/theory": 635,
     "specdec_lite/training": 2746,
-    "tests": 10498,
+    "tests": 10513,
     "tests/acceptance": 799,
     "tests/benchmarks": 1573,
     "tests/book": 2261,
