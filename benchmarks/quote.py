@@ -78,9 +78,11 @@ def fastest_format(data: dict) -> str:
     return min(data["passes"], key=lambda dtype: data["passes"][dtype]["seconds"]["1"][1])
 
 
-def cell(model: str, method: str, kind: str, temperature: float) -> dict:
-    """Return a cell of the scoreboard of a model."""
-    return board.load(model).entry(method, kind, temperature)
+def cell(
+    model: str, method: str, kind: str, temperature: float, machine: str | None = None
+) -> dict:
+    """Return a cell of the scoreboard of a model, in the column of a machine."""
+    return board.load(model, machine).entry(method, kind, temperature)
 
 
 def speedups(model: str, method: str, temperature: float) -> list[float]:
@@ -89,9 +91,9 @@ def speedups(model: str, method: str, temperature: float) -> list[float]:
     return [cell(model, method, kind, temperature)["over_best"]["value"] for kind in kinds]
 
 
-def plain(model: str, temperature: float) -> dict:
+def plain(model: str, temperature: float, machine: str | None = None) -> dict:
     """Return the fastest plain decoder of a scoreboard: its name, threads and tokens per second."""
-    costs = board.load(model).costs
+    costs = board.load(model, machine).costs
     name = costs.best_plain(temperature)
     rate = 1 / costs.plain(temperature)[name].mean()
     return {"name": name, "threads": costs.data["threads"], "rate": rate}
