@@ -76,6 +76,9 @@ def figure(
         fig.layout.title.text = spaced_percent(fig.layout.title.text)
     if fig.layout.showlegend is False:
         fig.update_traces(showlegend=False)
+    for trace in fig.data:
+        if trace.type == "scatter" and np.ndim(trace.marker.color):  # error bars have one color
+            trace.update(error_x_color=PALETTE["other"], error_y_color=PALETTE["other"])
     if subject:
         emphasize(fig, subject)
     set_dashes_and_symbols(fig)

@@ -139,6 +139,13 @@ def test_a_source_is_a_note_that_a_page_moves_into_the_caption():
     assert "ⓘ" not in figure_html(lines(2, meta={"alt": "a"}).to_plotly_json())
 
 
+def test_error_bars_of_points_in_several_colors_have_one():
+    """The page's plots warn of a list of colors there."""
+    points = dict(x=[1, 2], y=[1, 2], mode="markers", marker_color=["#111111", "#222222"])
+    fig = figure(go.Figure(go.Scatter(error_x_array=[0.1, 0.1], **points)), alt="Two points.")
+    assert isinstance(fig.data[0].error_x.color, str)
+
+
 def test_ticks_separate_thousands():
     fig = go.Figure(go.Scatter(x=[64, 33_000], y=[1, 2]))
     fig.update_xaxes(type="log", tickvals=[64, 1024, 33_000])
