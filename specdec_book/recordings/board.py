@@ -452,7 +452,7 @@ DRAFTS = ("empty", "levels")
 def columns(model: str) -> list[Recording]:
     """Return the recordings of costs of a model, one per machine; those of limited processors last."""
     names = recordings.names("scoreboard-clocks" + SUFFIX[model])
-    return [recordings.load(name) for name in sorted(names, key=lambda name: "-limited-to-" in name)]
+    return [*map(recordings.load, sorted(names, key=lambda name: "-limited-to-" in name))]
 
 
 SUFFIX = {"pair": "", "smollm2": "-smollm2"}
