@@ -28,7 +28,9 @@ def one_in(
         always: names that have no mark in any commit.
     """
     cases = [value if isinstance(value, tuple) else (value,) for value in values]
-    names = [" ".join(str(getattr(part, "name", part)) for part in case) for case in cases]
+    name_of = lambda part: str(getattr(part, "name", getattr(part, "__name__", part)))
+    names = [" ".join(map(name_of, case)) for case in cases]
+    assert " at 0x" not in "".join(names), "an address is another name in every process"
     quick = {*always, *(name for name in names if draw(name, count) == 0)}
     quick = quick or {names[draw(names[0], len(names))]}
     return [
