@@ -8,8 +8,7 @@ added up in the same order, whatever the number of rows.
 There are two products. `int4.c` is compiled at the first use where there is a C compiler:
 up to eight rows share the unpacking of a weight, so that a pass over eight tokens takes little
 longer than one over a single token. PyTorch's operator shares it between four rows. Our file also
-multiplies by bfloat16 weights, where the processor has no instructions for them, and runs whole
-decoder blocks, on chains of up to ROWS tokens.
+multiplies by bfloat16 weights, and runs whole decoder blocks, on chains of up to ROWS tokens.
 """
 
 import platform
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite.engine.compiled import library, processor
+from specdec_lite.engine.linear import computes_bfloat16
 from specdec_lite.engine.transformer import Block, Norm, Transformer
 
 GROUP = 32
@@ -204,7 +204,8 @@ class Int4Linear(nn.Linear):
     def shared_product(self, rows: Tensor) -> Tensor:
         """Return our product [n, out] of rows [n, in]."""
         loaded = product()
-        if loaded is None:  # a copy on another machine
+        many = self.bits == 16 and len(rows) > ROWS
+        if loaded is None or many and computes_bfloat16():  # None: a copy on another machine
             return nn.functional.linear(rows, self.weight)
         rows = rows.contiguous()
         out = rows.new_empty(len(rows), self.out_features)
@@ -379,8 +380,9 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
 class Bfloat16Linear(Int4Linear):
     """A frozen `nn.Linear` in bfloat16 whose rows share the conversion of a weight to float32.
 
-    For processors without instructions for bfloat16: PyTorch converts the weights for every row
-    there. `packed` has them in the order that our product reads.
+    `packed` has the weights in the order that our product reads. It takes up to ROWS rows, and more
+    where PyTorch would convert the weights for every row: on a processor without instructions for
+    bfloat16.
     """
 
 
@@ -406,6 +408,15 @@ def share_rows(model: nn.Module) -> None:
             layer.__class__ = Bfloat16Linear
     if isinstance(model, Transformer) and all(type(layer) is Bfloat16Linear for layer in linear):
         let_rows_alone(model)
+
+
+def split_rows(model: nn.Module) -> None:
+    """Undo `share_rows`."""
+    shared = [layer for layer in model.modules() if type(layer) is Bfloat16Linear]
+    for layer in shared:
+        detach(layer)
+    if shared and isinstance(model, Transformer):
+        model.decoder, model.rows_alone = None, 0
 
 
 def detach(layer: Int4Linear) -> None:

@@ -230,19 +230,19 @@ def pack(model: nn.Module) -> nn.Module:
     LIMIT bytes and machines without oneDNN are left unchanged. Copies that are still current are
     reused.
 
-    In bfloat16, where two logits are often equal to within rounding, few rows are also padded if
-    that makes every row's result independent of the number of rows. If all layers of a
-    `Transformer` are so, its attention rounds rows alike as well (`rows_alike`), and greedy text
-    with a chain of drafts is then plain text nearly always. A processor without instructions for
-    bfloat16 has another product instead (`int4.share_rows`), with the same effect.
+    Layers in bfloat16 get our own product (`int4.share_rows`) where there is a C compiler and their
+    sizes allow it: a row's result does not depend on the number of rows there, so greedy text with
+    a chain of drafts is plain text. Elsewhere few rows in bfloat16, where two logits are often
+    equal to within rounding, are also padded if that has the same effect for every layer. If all
+    layers of a `Transformer` are so, its attention rounds rows alike as well (`rows_alike`), and
+    greedy text with a chain of drafts is then plain text nearly always.
     """
     size = sum(weight.nbytes for weight in model.parameters())
     if size > LIMIT:
         return model
-    if not computes_bfloat16():
-        from specdec_lite.engine.int4 import share_rows
+    from specdec_lite.engine.int4 import share_rows
 
-        share_rows(model)
+    share_rows(model)
     threads = torch.get_num_threads()
     agreeing: dict[tuple[int, ...], tuple[frozenset[int], bool]] = {}
     for layer in model.modules():
@@ -271,6 +271,9 @@ def pack(model: nn.Module) -> nn.Module:
 
 def unpack(model: nn.Module) -> nn.Module:
     """Remove the packed copies: every layer becomes the `nn.Linear` that it was."""
+    from specdec_lite.engine.int4 import split_rows
+
+    split_rows(model)
     layers = [layer for layer in model.modules() if type(layer) is PackedLinear]
     for layer in layers:
         layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
@@ -283,4 +286,7 @@ def unpack(model: nn.Module) -> nn.Module:
 
 def is_packed(model: nn.Module) -> bool:
     """Return whether any layer of a model has a current packed copy of its weights."""
-    return any(type(layer) is PackedLinear and layer.is_current() for layer in model.modules())
+    from specdec_lite.engine.int4 import Bfloat16Linear
+
+    kinds = (PackedLinear, Bfloat16Linear)
+    return any(isinstance(layer, kinds) and layer.is_current() for layer in model.modules())

@@ -23,13 +23,7 @@ from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.linear import LIMIT, pack
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.memory import (
-    Size,
-    has_bfloat16,
-    hugging_face_size,
-    is_out_of_memory,
-    native_size,
-)
+from specdec_lite.loading.memory import Size, hugging_face_size, is_out_of_memory, native_size
 from specdec_lite.loading.model_config import (
     config_to_hf,
     native_config,
@@ -137,7 +131,7 @@ def model_size(folder: str | Path) -> Size:
 def model_dtype(folder: Path, dtype: str, device: str) -> torch.dtype:
     """Return the dtype in which to load the model of a folder."""
     config, shares = native_config(folder), False
-    if config is not None and device == "cpu" and not has_bfloat16(device):
+    if config is not None and device == "cpu":
         from specdec_lite.engine.int4 import can_share
 
         widths = config.hidden_size, config.intermediate_size, config.vocab_size, config.head_size

@@ -22,7 +22,7 @@ from specdec_lite.loading.checkpoints import (
     save_model,
     weight_patterns,
 )
-from specdec_lite.loading.memory import Size, advise, check_room, has_bfloat16, resolve_device
+from specdec_lite.loading.memory import Size, advise, check_room, resolve_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -93,10 +93,9 @@ def load_pair(
         draft: hub id or folder; None for the shipped pair.
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
         dtype: "float32", "bfloat16", "float16", "float64" or "auto". "auto" means each model's
-            stored dtype where that decodes fastest with a draft. Otherwise bfloat16 is replaced:
-            by float32 in the shipped draft, on a CPU with instructions for bfloat16; by float32 on
-            a CPU without them, for models whose sizes `int4.can_share` refuses; by float16 on a
-            GPU without it.
+            stored dtype where that decodes fastest with a draft. Otherwise bfloat16 is replaced: on
+            a CPU without instructions for it by float32, for models whose sizes `int4.can_share`
+            refuses; on a GPU without it by float16.
         context: tokens of prompt and answer to reserve memory for; None: 4096, or the longest text
             that both models can read if that is shorter.
         device_map: "auto" spreads the target's layers over several GPUs (needs accelerate).
@@ -111,8 +110,6 @@ def load_pair(
     sources = _sources(target, draft)
     device = str(resolve_device(device))
     dtypes = dict.fromkeys(sources, dtype)
-    if target is None and device == "cpu" and dtype == "auto" and has_bfloat16(device):
-        dtypes["draft"] = "float32"
     placement = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
 
     folders, tokenizer = _described(sources)

@@ -64,9 +64,9 @@ def load_smollm2(
     compiled once, in seconds, where there is a C compiler. Elsewhere, or with SPECDEC_COMPILE=0,
     PyTorch's operator multiplies, and a pass over five tokens costs twice as much as one over a
     single token. In float32, greedy text with a draft equals plain greedy text on every prompt
-    tried, in int4 with chains of drafts; with trees and in batches a near-tie of two logits may fall
-    the other way there. In bfloat16 it may with chains too, rarely on a CPU that rounds rows alike
-    (see `engine.linear.pack`). A speedup in float32 is not one over another format: compare with
+    tried, in int4 and bfloat16 with chains of drafts; with trees and in batches a near-tie of two
+    logits may fall the other way there, and in bfloat16 without a compiler with chains too, rarely
+    on a CPU that rounds rows alike (see `engine.linear.pack`). A speedup in float32 is not one over another format: compare with
     plain decoding in the same dtype. `drafters.automatic(model)` chooses drafts for any format.
 
     Args:

@@ -278,8 +278,12 @@ def test_threads_do_not_change_a_bit():
 
 @needs_compiler
 @pytest.mark.parametrize("outputs, inputs", [(32, 32), (64, 96), (960, 320)])
-def test_bfloat16_weights_are_multiplied_without_instructions_for_them(outputs, inputs):
+@pytest.mark.parametrize("instructions", [False, True])
+def test_bfloat16_weights_are_converted_once_for_all_rows(
+    outputs, inputs, instructions, monkeypatch
+):
     """Each row for itself, whatever the rows beside it and the threads, and rounded once."""
+    monkeypatch.setattr(int4, "computes_bfloat16", lambda: instructions)
     layer = nn.Linear(inputs, outputs, bias=False).bfloat16().requires_grad_(False)
     x = torch.randn(2 * ROWS + 3, inputs).bfloat16()
     exact = x.double() @ layer.weight.double().T
@@ -288,6 +292,8 @@ def test_bfloat16_weights_are_multiplied_without_instructions_for_them(outputs, 
     assert type(layer) is int4.Bfloat16Linear
     size = x.double().abs() @ layer.weight.double().abs().T
     assert ((results - exact).abs() <= exact.abs() / 256 + 1e-6 * size).all()
+    if instructions:  # then PyTorch multiplies more than ROWS rows, and rounds as it likes
+        x, results = x[:ROWS], product(layer, x[:ROWS])
     before = torch.get_num_threads()
     try:
         for rows in range(1, len(x)):
@@ -309,15 +315,19 @@ def test_only_frozen_bfloat16_layers_of_whole_groups_share_rows(monkeypatch):
 
 
 @needs_compiler
-def test_a_processor_without_bfloat16_loads_such_a_pair(monkeypatch):
-    for module in (linear, memory):
-        monkeypatch.setattr(module, "computes_bfloat16", lambda: False)
+@pytest.mark.parametrize("instructions", [False, True])
+def test_a_processor_loads_the_pair_in_bfloat16_with_or_without_instructions_for_it(
+    instructions, monkeypatch
+):
+    for module in (linear, memory, int4):
+        monkeypatch.setattr(module, "computes_bfloat16", lambda: instructions)
     pair = load_pair(device="cpu")
     for model in (pair.target.model, pair.draft.model):
         layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
         assert {type(layer) for layer in layers} == {int4.Bfloat16Linear} and model.decoder
     monkeypatch.setattr(int4, "product", lambda: None)
-    assert load_pair(device="cpu").target.dtype == torch.float32
+    loaded = load_pair(device="cpu")
+    assert loaded.target.dtype == (torch.bfloat16 if instructions else torch.float32)
 
 
 def test_stacked_layers_are_their_layers_on_top_of_each_other():

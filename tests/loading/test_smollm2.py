@@ -163,9 +163,9 @@ def test_speculative_text_equals_plain_text_with_a_bfloat16_draft(loaded, plain)
 
 @pytest.mark.slow
 def test_greedy_text_in_bfloat16_is_nearly_always_plain_text():
-    """Where the processor rounds rows alike; then a near-tie seldom falls the other way."""
+    """Always with our product. Else, where rows round alike, a near-tie seldom falls otherwise."""
     half, tokenizer = load_smollm2("cpu", "bfloat16")
-    if not half.model.rows_alike:
+    if not half.model.rows_alone + half.model.rows_alike:
         pytest.skip("on this processor a row's rounding depends on the number of rows")
     prompts = [chat(tokenizer, TASKS[kind][number].text) for kind in TASKS for number in (4, 5)]
 
@@ -174,9 +174,9 @@ def test_greedy_text_in_bfloat16_is_nearly_always_plain_text():
 
     plain, drafter = texts(None), EagleDrafter.from_pretrained(half, draft=2)
     same = sum(a == b for a, b in zip(plain, texts(drafter)))
-    assert same >= len(prompts) - 1
+    assert same >= len(prompts) - (half.model.rows_alone == 0)
 
-    half.model.rows_alike = 0  # broken: attention adds up in another order
+    half.model.rows_alike = half.model.rows_alone = 0  # broken: attention adds up in another order
     cache = half.new_cache()
     half.score(prompts[0], cache)
     together = half.score(plain[0][:8], cache).logits[0]
