@@ -15,6 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specdec_lite.engine.compiled import X86
+from specdec_lite.engine.int4 import Bfloat16Linear, share_rows, split_rows
+
 ROWS = 8
 """Input rows that the packed order is optimized for. Any other number works too."""
 SMALL = 1 << 20
@@ -41,7 +44,6 @@ OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_sup
 """The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
 missing, nothing is packed.
 """
-X86 = ("x86_64", "AMD64")
 ATTRIBUTES = ("packed", "source", "version", "padded")
 """The attributes that `pack` adds to a layer and `unpack` removes."""
 
@@ -188,12 +190,6 @@ def seconds(run: Callable[[], object]) -> float:
     return perf_counter() - began
 
 
-def computes_bfloat16() -> bool:
-    """Return whether this processor has instructions for bfloat16, which the environment allows."""
-    here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return here and (platform.machine() not in X86 or torch.cpu._is_avx512_bf16_supported())
-
-
 @cache
 def can_pack() -> bool:
     """Return whether this is an x86 processor and PyTorch was built with oneDNN."""
@@ -240,8 +236,6 @@ def pack(model: nn.Module) -> nn.Module:
     size = sum(weight.nbytes for weight in model.parameters())
     if size > LIMIT:
         return model
-    from specdec_lite.engine.int4 import share_rows
-
     share_rows(model)
     threads = torch.get_num_threads()
     agreeing: dict[tuple[int, ...], tuple[frozenset[int], bool]] = {}
@@ -271,8 +265,6 @@ def pack(model: nn.Module) -> nn.Module:
 
 def unpack(model: nn.Module) -> nn.Module:
     """Remove the packed copies: every layer becomes the `nn.Linear` that it was."""
-    from specdec_lite.engine.int4 import split_rows
-
     split_rows(model)
     layers = [layer for layer in model.modules() if type(layer) is PackedLinear]
     for layer in layers:
@@ -286,7 +278,5 @@ def unpack(model: nn.Module) -> nn.Module:
 
 def is_packed(model: nn.Module) -> bool:
     """Return whether any layer of a model has a current packed copy of its weights."""
-    from specdec_lite.engine.int4 import Bfloat16Linear
-
     kinds = (PackedLinear, Bfloat16Linear)
     return any(isinstance(layer, kinds) and layer.is_current() for layer in model.modules())

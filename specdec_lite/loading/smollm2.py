@@ -66,8 +66,9 @@ def load_smollm2(
     single token. In float32, greedy text with a draft equals plain greedy text on every prompt
     tried, in int4 and bfloat16 with chains of drafts; with trees and in batches a near-tie of two
     logits may fall the other way there, and in bfloat16 without a compiler with chains too, rarely
-    on a CPU that rounds rows alike (see `engine.linear.pack`). A speedup in float32 is not one over another format: compare with
-    plain decoding in the same dtype. `drafters.automatic(model)` chooses drafts for any format.
+    on a CPU that rounds rows alike (see `engine.linear.pack`). A speedup in float32 is not one over
+    another format: compare with plain decoding in the same dtype. `drafters.automatic(model)`
+    chooses drafts for any format.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.

@@ -17,7 +17,7 @@ from torch import nn
 from specdec_lite import CausalLM, TokenTree, generate, load_pair, load_smollm2
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, QuantizedDrafter
 from specdec_lite.drafters.eagle_head import Eagle1Head
-from specdec_lite.engine import int4, linear
+from specdec_lite.engine import int4
 from specdec_lite.engine.compiled import FLAGS, library
 from specdec_lite.engine.int4 import (
     GROUP,
@@ -319,7 +319,7 @@ def test_only_frozen_bfloat16_layers_of_whole_groups_share_rows(monkeypatch):
 def test_a_processor_loads_the_pair_in_bfloat16_with_or_without_instructions_for_it(
     instructions, monkeypatch
 ):
-    for module in (linear, memory, int4):
+    for module in (memory, int4):
         monkeypatch.setattr(module, "computes_bfloat16", lambda: instructions)
     pair = load_pair(device="cpu")
     for model in (pair.target.model, pair.draft.model):
