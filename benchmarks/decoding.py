@@ -98,10 +98,9 @@ def drafter_cells(entry: dict) -> list[str]:
 # The experiment -----------------------------------------------------------------------------------
 
 NOTE = (
-    "tokens over seconds of the rounds, without either prefill; dtype bfloat16: the target in"
-    " bfloat16 and, on a CPU, the draft in float32; costs are in units of T(1), the median pass of"
-    " the plain rounds that took turns; verify is of the same rounds, verify_alone of passes over"
-    " the drafter's own tree, timed alone"
+    "tokens over seconds of the rounds, without either prefill; costs are in units of T(1), the"
+    " median pass of the plain rounds that took turns; verify is of the same rounds, verify_alone of"
+    " passes over the drafter's own tree, timed alone"
 )
 
 

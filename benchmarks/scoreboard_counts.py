@@ -18,7 +18,7 @@ the costs, and `specdec_book.recordings.board` multiplies the two.
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Literal
@@ -58,9 +58,7 @@ SUMS = ("tokens", "rounds", "accepted", "tested", "drafted", "levels", "empty")
 def load_models(model: str, dtype: str, device: str = "cpu") -> Pair:
     """Return the models; SmolLM2 is a pair without a draft."""
     if model == "pair":
-        pair = load_pair(device=device, dtype=dtype)
-        draft = load_pair(device=device, dtype="float32").draft  # on a CPU, as in `load_pair()`
-        return replace(pair, draft=draft) if device == "cpu" else pair
+        return load_pair(device=device, dtype=dtype)
     target, tokenizer = load_smollm2(device, dtype)
     return Pair(target, None, tokenizer)
 

@@ -135,7 +135,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 6738,
+    "benchmarks": 6735,
     "site": 960,
     "site/live": 4197,
     "site/specdec_site": 4183,
