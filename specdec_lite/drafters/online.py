@@ -93,7 +93,7 @@ class OnlineDrafter(ModelDrafter):
     the same texts, learned in the same order, give the same draft.
 
     Args:
-        model: a `CausalLM` in float32 or float64, which is not changed.
+        model: a `CausalLM`, which is not changed; the copy of one with 16 bits learns in float32.
         gamma: as for `ModelDrafter`.
         every: number of learned texts per step of AdamW, ≥ 1.
         learning_rate: learning rate of these steps, ≥ 0.
@@ -104,9 +104,10 @@ class OnlineDrafter(ModelDrafter):
     ):
         checks.whole("every", every, 1)
         checks.number("learning_rate", learning_rate)
-        if checks.model("model", model).dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"model is in {model.dtype}: must be in float32 or float64 to learn")
-        super().__init__(CausalLM(copy.deepcopy(model.model).requires_grad_(True)), gamma)
+        learner = copy.deepcopy(checks.model("model", model).model).requires_grad_(True)
+        if model.dtype.itemsize < torch.float32.itemsize:
+            learner = learner.float()
+        super().__init__(CausalLM(learner), gamma)
         self.trainer = OnlineTrainer(self.model, every, learning_rate)
         self.examples: deque[TrainingExamples] = deque(maxlen=max(every, 8))
 

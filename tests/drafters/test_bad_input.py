@@ -144,7 +144,6 @@ MAKES = [
     (lambda: d.EagleDrafter(TARGET, TARGET), "head is a CausalLM"),
     (lambda: d.EagleDrafter(TARGET, random_head(native(**TINY))), "size 16"),
     (lambda: d.ConfidenceTree(nodes=0), "nodes=0"),
-    (lambda: d.OnlineDrafter(native(dtype=torch.bfloat16)), "bfloat16"),
     (lambda: d.TextMatchDrafter(TARGET, Letters("a"), None), "tokenizer is a NoneType"),
     (
         lambda: d.TextMatchDrafter(TARGET, Letters("a"), Letters("a"), Confidence(3, 0.4)),

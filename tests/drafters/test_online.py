@@ -2,13 +2,16 @@
 change inside a generation.
 """
 
+import copy
+
 import pytest
 import torch
 from models_zoo import PROMPT, logits_of, native, perturbed
 
-from specdec_lite import generate, stream
+from specdec_lite import CausalLM, generate, stream
 from specdec_lite.drafters import ModelDrafter, OnlineDrafter
 from specdec_lite.drafters.online import OnlineSession, TrainingExamples
+from specdec_lite.engine.linear import pack
 
 TARGET = native()
 DRAFT = perturbed(TARGET, 0.4)
@@ -40,8 +43,12 @@ class HastySession(OnlineSession):
         self.steps = self.trainer.steps
 
 
-def test_learning_from_a_rejection_moves_the_draft_towards_the_target():
-    drafter = OnlineDrafter(DRAFT, 3, every=1, learning_rate=1e-3)
+@pytest.mark.parametrize("of_16_bits", [False, True])
+def test_learning_from_a_rejection_moves_the_draft_towards_the_target(of_16_bits):
+    draft = CausalLM(pack(copy.deepcopy(DRAFT.model).bfloat16())) if of_16_bits else DRAFT
+    unchanged = law(draft, PROMPT)
+    drafter = OnlineDrafter(draft, 3, every=1, learning_rate=1e-3)
+    assert drafter.model.dtype == (torch.float32 if of_16_bits else DRAFT.dtype)
     text, _ = request(drafter)
     place, noted = next(iter(drafter.examples[0].rows.items()))
     assert (noted.log() - law(TARGET, text[:place])).abs().max() < 1e-9
@@ -50,7 +57,7 @@ def test_learning_from_a_rejection_moves_the_draft_towards_the_target():
     drafter.learn(text)
     after = law(drafter.model, text[:place])
     closer = [(noted * (noted.log() - each)).sum() for each in (before, after)]
-    assert closer[1] < closer[0] and torch.equal(before, law(DRAFT, text[:place]))
+    assert closer[1] < closer[0] and torch.equal(unchanged, law(draft, PROMPT))
 
 
 def test_examples_are_recorded_exactly_where_drafts_were_rejected():
