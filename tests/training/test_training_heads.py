@@ -21,7 +21,7 @@ from specdec_lite.drafters.block_head import Correction
 from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.weights import FILE, load, read_stored
+from specdec_lite.loading.weights import FILE, load, read, read_stored
 from specdec_lite.measure import stamps
 from specdec_lite.training import anchors, evaluation, heads, loop, texts
 from specdec_lite.training.__main__ import main
@@ -184,7 +184,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr(heads, "prepare", lambda *args: (None, streams))
     monkeypatch.setattr(heads, "own_stream", lambda *args: streams)
     monkeypatch.setattr(heads, "DRAFT_VOCABULARY", 24)
-    monkeypatch.setattr(heads, "load", lambda *args: random_heads(TARGET, 4))
+    shipped = None, heads.stored_heads
+    known = lambda *args: random_heads(TARGET, 4) if args[2] in shipped else load(*args)
+    monkeypatch.setattr(heads, "load", known)
     monkeypatch.setattr(evaluation, "calibration_prompts", lambda tokenizer: TEXT[:, :6])
     monkeypatch.setattr(evaluation, "held_out_rows", lambda tokenizer: TEXT)
     monkeypatch.setattr(evaluation, "OWN_TOKENS", 10)
@@ -226,6 +228,9 @@ def test_a_run_stores_a_drafter_and_ends_the_same_if_interrupted(
     report = json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
     stamps.validate("report.json", report)
     assert f"--kind {kind}" in report["command"] and report["steps"] == 4
+    again = heads.Trainer(name, heads.HEADS[name][kind], tmp_path, start=tmp_path / "whole")
+    trained, weights = again.stored()[0].state_dict(), read(tmp_path / "whole" / FILE, "")[1]
+    assert all(torch.equal(trained[part].float(), weights[part].float()) for part in weights)
     depths = heads.HEADS[name][kind].depths
     assert len(report["held_out"]["alpha"]["mean"] if depths else []) == depths
     drafter = LOAD[kind](tmp_path / "whole")
