@@ -267,11 +267,12 @@ TITLED = re.compile(r"figure|\w+_(figure|draft_speed)|one_cost|sketches\.\w+")
 
 
 def titled(source: str) -> bool:
-    """Return whether a cell, outside its functions, shows a figure or a table with a title."""
+    """Return whether a cell, outside functions, shows a figure, a table or a finding with a title."""
     lines = (line for line in statements(source) if not isinstance(line, ast.FunctionDef))
     calls = [node for line in lines for node in ast.walk(line) if isinstance(node, ast.Call)]
     return any(
         TITLED.fullmatch(name := ast.unparse(call.func)) or (name == "table" and call.args[2:])
+        or "finding" in {each.arg for each in call.keywords}
         for call in calls
     )
 
