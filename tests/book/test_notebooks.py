@@ -271,7 +271,8 @@ def titled(source: str) -> bool:
     lines = (line for line in statements(source) if not isinstance(line, ast.FunctionDef))
     calls = [node for line in lines for node in ast.walk(line) if isinstance(node, ast.Call)]
     return any(
-        TITLED.fullmatch(name := ast.unparse(call.func)) or (name == "table" and call.args[2:])
+        TITLED.fullmatch(name := ast.unparse(call.func))
+        or (name == "table" and call.args[2:])
         or "finding" in {each.arg for each in call.keywords}
         for call in calls
     )
