@@ -8,7 +8,7 @@
     python -m benchmarks index                 # write results/README.md
     python -m benchmarks quote                 # write the marked numbers of the pages anew
 
-`benchmarks.gpu` measures a GPU and has a command of its own.
+A GPU has a command of its own, `python -m specdec_lite gpu`.
 """
 
 import difflib

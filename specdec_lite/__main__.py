@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(measure_gpu(options))
         result = run(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
-        parser.error(str(error))
+        parser.exit(2, f"{parser.prog} {options.command}: {error}\n")
     if not isinstance(result, str) and options.json:
         print(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
     else:

@@ -50,11 +50,14 @@ ROOMS = {
     "engine": ("engine", "engine test_precision.py"),
     "drafters": ("drafters", "drafters test_invariants.py test_matrix.py"),
     "loading": ("loading", "loading"),
-    "training": ("training", "training"),
+    "training": (
+        "training",
+        "training drafters/test_heads.py drafters/test_published.py drafters/test_lengths.py",
+    ),
     "diagnosis": ("diagnosis", "diagnosis"),
     "gpu": ("gpu", "gpu"),
     "simulation": ("simulation", "simulation book/test_serve_page.py viz/test_formulas.py"),
-    "measure": ("measure", "measure recordings/test_recordings.py"),
+    "measure": ("measure", "measure recordings/test_recordings.py drafters/test_copying.py"),
 }
 """Room of the library → (its files and folders, those of its tests)."""
 PAIRS = (

@@ -1,7 +1,6 @@
 """What the public names refuse: the error begins with the argument, and no model has run before it.
 
-The rows are in arguments.txt. Drafters are in drafters/test_bad_input.py, the files of others in
-loading/.
+The rows are in arguments.txt. The files of others are in drafters/test_published.py and loading/.
 """
 # ruff: noqa: F401  (the rows name what is imported)
 
@@ -17,15 +16,15 @@ import torch
 import transformers
 from architectures import tiny
 from features_zoo import random_head
-from heads_zoo import random_blocks, random_heads
+from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
 from letters import Letters
 from models_zoo import PROMPT, STATEFUL, Wrapped, build, hugging_face, native, perturbed
 
 import specdec_lite
 from specdec_lite import CausalLM, TokenTree, drafters, roofline, timing
 from specdec_lite.diagnosis import commands, metrics
-from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter, self_drafts, trees
+from specdec_lite.drafters.heads import ExitHead, Heads, HydraHeads
 from specdec_lite.drafters.ngrams import NgramModel
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu import graphs, on_device, whole_draft
@@ -55,6 +54,11 @@ def heads_elsewhere():
 
 def with_heads(target):
     return BlockwiseDrafter(target, random_heads(target), 3)
+
+
+def learnt(drafter, *ids):
+    drafter.learn(ids)
+    return drafter
 
 
 def wide_tree():
@@ -116,6 +120,7 @@ def masked():
 P, T = PROMPT, native()
 D, L = perturbed(T), native(num_layers=3)
 W = native(num_layers=8, dtype=torch.float32)
+HEADS, FEWER = random_heads(L), native(seed=3, vocab_size=40)
 LLAMA, STATIC = hugging_face("Llama"), StaticLM(native(dtype=torch.float32), 40, (1, 2, 5))
 OURS, THEIRS, LONG = filled(L), filled(LLAMA), T.new_cache()
 T.score([1] * 509, LONG)

@@ -16,7 +16,7 @@ from specdec_book.viz.chance import RecordingRng
 from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
 from specdec_lite.decoding import Stats
-from specdec_lite.drafters import CascadeDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
 from specdec_lite.engine.cache import Scores
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.options import OptionNames, Options
@@ -37,10 +37,11 @@ GREEDY = text()
 
 
 def test_plain_decoding_is_argmax_of_the_model():
-    ids = list(PROMPT)
-    for token in GREEDY:
-        assert token == int(TARGET.model(torch.tensor([ids]))[0, -1].argmax())
-        ids.append(token)
+    for prompt in (PROMPT, PROMPT[:1], PROMPT[:2]):
+        ids = list(prompt)
+        for token in generate(TARGET, prompt, max_new_tokens=24).tokens.tolist():
+            assert token == int(TARGET.model(torch.tensor([ids]))[0, -1].argmax())
+            ids.append(token)
     assert len(set(GREEDY)) > 8  # the text is varied enough for the tests below to fail
 
 
@@ -94,39 +95,6 @@ def test_stop_tokens_of_any_collection():
 
 def test_a_stop_token_in_the_prompt_does_not_stop():
     assert PROMPT[-1] not in GREEDY[:5] and text(stop_token_ids=(PROMPT[-1],))[:5] == GREEDY[:5]
-
-
-@pytest.mark.parametrize("wanted", range(1, 12))
-def test_never_more_tokens_than_wanted_nor_fewer(wanted):
-    for draft in (TARGET, DRAFT):
-        out = generate(TARGET, PROMPT, ModelDrafter(draft, 4), wanted)
-        assert out.tokens.tolist() == GREEDY[:wanted] and out.stats.tokens == wanted
-        assert out.stats.target_passes == len(out.steps)
-    assert generate(
-        TARGET, PROMPT, ModelDrafter(TARGET, 4), wanted
-    ).stats.target_passes == math.ceil(wanted / 5)
-
-
-def test_the_context_may_be_filled_to_its_last_position():
-    short = native(max_positions=20)
-    expected = generate(short, PROMPT, max_new_tokens=10).tokens
-    for gamma in (1, 4, 8):
-        out = generate(short, PROMPT, ModelDrafter(short, gamma), max_new_tokens=10)
-        assert torch.equal(out.tokens, expected) and out.stats.acceptance_rate == 1.0
-    with pytest.raises(ValueError, match="context length of 20"):
-        generate(short, PROMPT, max_new_tokens=11)
-
-
-@pytest.mark.parametrize("length", [1, 2, 3])
-def test_short_prompts_are_continued_as_the_bare_model_would(length):
-    ids = PROMPT[:length]
-    for token in generate(TARGET, PROMPT[:length], ModelDrafter(DRAFT, 3), 6).tokens.tolist():
-        assert token == int(TARGET.model(torch.tensor([ids]))[0, -1].argmax())
-        ids = [*ids, token]
-    for temperature in (0.0, 1.0):
-        drafter = ModelDrafter(TARGET, 3)
-        out = generate(TARGET, PROMPT[:length], drafter, 12, temperature, seed=3)
-        assert out.stats.acceptance_rate == 1.0 and len(out.tokens) == 12
 
 
 def test_token_0_stops_a_text_like_any_other_token():
@@ -204,15 +172,6 @@ def test_a_prompt_of_any_form_is_read_as_long_ids():
 
 
 # Stream, seeds, interleaving ----------------------------------------------------------------------
-
-
-def test_stream_yields_the_kept_tokens_once_and_in_order():
-    options = dict(max_new_tokens=30, temperature=0.8, top_p=0.9, seed=5)
-    out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 4), **options)
-    seen = list(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 4), **options))
-    assert [t for step in seen for t in step.tokens] == out.tokens.tolist()
-    assert [s.tokens for s in seen] == [s.tokens for s in out.steps]
-    assert out.tokens.dtype == torch.long and len(out.tokens) == 30 == out.stats.tokens
 
 
 def test_stream_checks_at_the_call_and_runs_nothing_before_the_first_step(monkeypatch):
@@ -383,6 +342,8 @@ def test_rows_that_are_no_distributions_are_looked_for_only_when_asked(monkeypat
         generate(TARGET, PROMPT, wrong, 4, temperature=1.0)
     monkeypatch.delenv("SPECDEC_CHECK")
     generate(TARGET, PROMPT, wrong, 4, temperature=1.0)
+    with pytest.raises(ValueError, match="holds ids from"):  # the target itself refuses these
+        generate(TARGET, PROMPT, Scripted(Proposal(TokenTree.chain([48]))), 4)
 
 
 def test_what_a_session_hears_can_be_learnt_from():
@@ -589,17 +550,6 @@ def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
     ]
     assert tokens == generate(TARGET, PROMPT, None, 6, 1.0, seed=3).tokens.tolist()
     assert len(rng) == 6
-
-
-def test_a_model_that_emits_nan_is_named():
-    broken = native()
-    broken.model.head.weight.data[3] = float("nan")
-    with pytest.raises(ValueError, match="the draft's logits"):
-        generate(TARGET, PROMPT, ModelDrafter(broken, 2), 8)
-    cascade = CascadeDrafter(broken, PromptLookupDrafter(2, 2), 3)
-    for temperature in (0.0, 1.0):
-        with pytest.raises(ValueError, match="the cascade's middle model's logits"):
-            generate(TARGET, PROMPT, cascade, 8, temperature, seed=0)
 
 
 def test_a_drafter_cannot_change_the_callers_prompt():

@@ -12,7 +12,6 @@ from matrix import (
     JUDGES,
     PARTS,
     REFUSALS,
-    SAMPLINGS,
     command,
     distance_of_drafter,
     judges,
@@ -127,12 +126,3 @@ def test_a_drafter_does_what_the_table_says(name, judge):
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_reads_as_the_table_says(name):
     assert refusal(name) == recorded_row("refused", name)
-
-
-def test_the_samplings_reach_from_cold_to_hot():
-    temperatures = sorted(s.temperature for s in SAMPLINGS.values())
-    assert temperatures[0] == 0
-    assert temperatures[1] == 0.3
-    assert temperatures[-1] == 2
-    assert any(s.top_k for s in SAMPLINGS.values())
-    assert any(s.top_p for s in SAMPLINGS.values())

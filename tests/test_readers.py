@@ -69,7 +69,8 @@ def tokens_of(drafter, count=LONG, **settings):
 
 TOKENS, TEXT = tokens_of(None), text_of(None)
 OVERLAPPING = [(TEXT[i + 1 : i + 3], TEXT[i : i + 4 + i % 3]) for i in range(2, 14, 3)]
-"""Pairs of strings of the text: it depends on which of them ends first."""
+OVERLAPPING += [(TEXT[3:6], TEXT[2:6])]
+"""Pairs of strings of the text: it depends on which of them ends first, or begins first."""
 READERS = {
     "pieces": pieces,
     "stop strings": lambda drafter: [text_of(drafter, stops) for stops in OVERLAPPING],

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize, special
 
-from specdec_lite import theory
+from specdec_lite import roofline, theory
 from specdec_lite.sampling import Sampling
 
 PUBLISHED = json.loads(
@@ -479,3 +479,39 @@ def test_stretches_make_rounds_begin_at_hard_positions():
 
     assert first(kept, 1) - first(kept, 8) > 0.05
     assert abs(first(mixed, 1) - first(mixed, 8)) < 0.03, "the same chances in another order"
+
+
+# Roofline -----------------------------------------------------------------------------------------
+
+
+def test_a_worked_example_of_seventy_billion_parameters():
+    reading, computing = roofline.pass_seconds(70e9, 2, 2e12, 312e12)
+    assert reading == pytest.approx(0.070) and computing == pytest.approx(0.000449, abs=1e-6)
+    assert computing / reading == pytest.approx(0.0064, abs=5e-5)
+    assert roofline.pass_bytes(70e9, 2) == 140e9
+
+
+@pytest.mark.parametrize("width", [0.5, 1, 2, 4])
+def test_reading_and_computing_take_equally_long_at_the_ridge(width):
+    ridge = roofline.ridge_tokens(width, 8e11, 2e14)
+    reading, computing = roofline.pass_seconds(1e9, width, 8e11, 2e14, tokens=ridge)
+    assert reading == pytest.approx(computing)
+    assert roofline.arithmetic_intensity(width, tokens=ridge) == pytest.approx(2e14 / 8e11)
+
+
+def test_intensity_is_operations_per_byte_for_any_size():
+    for size in (1e6, 1e9):
+        ratio = roofline.pass_operations(size, 5, 3) / roofline.pass_bytes(size, 2, 3)
+        assert ratio == pytest.approx(roofline.arithmetic_intensity(2, 5, 3))
+
+
+def test_bytes_of_caches_grow_with_the_batch_not_with_tokens():
+    assert (
+        roofline.pass_bytes(1e9, 2, batch=8, cache_bytes=1e8)
+        - roofline.pass_bytes(1e9, 2, batch=1, cache_bytes=1e8)
+        == 7e8
+    )
+    one, many = (
+        roofline.pass_seconds(1e9, 2, 1e12, 1e14, tokens=k, cache_bytes=1e8) for k in (1, 8)
+    )
+    assert one[0] == many[0] and many[1] == pytest.approx(8 * one[1])

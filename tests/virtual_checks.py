@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -107,11 +108,9 @@ def methods() -> Iterator[Check]:
     for kind in (DeviceDrafter, CapturedDrafter):
         ways[kind.__name__] = (lambda pair, kind=kind: on_the_device(kind, pair)), on_device
     for name, (make, rule) in ways.items():
-        for temperature in TEMPERATURES if " × " not in name else TEMPERATURES[1:]:
-            yield (
-                f"{name}, T = {temperature:g}",
-                lambda make=make, rule=rule, t=temperature: waits_of(*pairs, make, rule, t),
-            )
+        for t in TEMPERATURES if " × " not in name else TEMPERATURES[1:]:
+            check = lambda make=make, rule=rule, t=t: waits_of(*pairs, make, rule, t)
+            yield f"{name}, T = {t:g}", check
 
 
 # Serving and wrapped models -------------------------------------------------------------------------
@@ -123,21 +122,11 @@ def small(device: str, seed: int = 0) -> CausalLM:
 
 
 def check_batch(temperature: float) -> None:
-    rows = [PROMPT, PROMPT[:4], PROMPT[2:]]
-    texts = [
-        [
-            out.tokens.tolist()
-            for out in generate_batch(
-                small(device),
-                rows,
-                ModelDrafter(small(device, 1), 3),
-                12,
-                temperature,
-                seeds=[1, 2, 3],
-            )
-        ]
-        for device in ("cpu", "cuda")
-    ]
+    rows, texts = [PROMPT, PROMPT[:4], PROMPT[2:]], []
+    for device in ("cpu", "cuda"):
+        target, drafter = small(device), ModelDrafter(small(device, 1), 3)
+        outputs = generate_batch(target, rows, drafter, 12, temperature, seeds=[1, 2, 3])
+        texts.append([out.tokens.tolist() for out in outputs])
     assert texts[0] == texts[1]
 
 
@@ -145,14 +134,10 @@ def check_wrapped(family: str) -> None:
     texts = []
     for device in ("cpu", "cuda"):
         target = CausalLM(hugging_face(family).model.to(device))
-        texts.append(
-            [
-                generate(target, PROMPT, drafter, 12, temperature, seed=0).tokens.tolist()
-                for temperature in TEMPERATURES
-                for drafter in (None, PromptLookupDrafter(3), ModelDrafter(target, 3))
-            ]
-        )
-    assert texts[0] == texts[1]
+        drafters = None, PromptLookupDrafter(3), ModelDrafter(target, 3)
+        for options in product(drafters, [12], TEMPERATURES):
+            texts.append(generate(target, PROMPT, *options, seed=0).tokens.tolist())
+    assert texts[:6] == texts[6:]
 
 
 def check_panel() -> None:
@@ -174,12 +159,8 @@ def serving() -> Iterator[Check]:
     yield "the panel", check_panel
     for temperature in TEMPERATURES:
         yield f"a batch, T = {temperature:g}", lambda t=temperature: check_batch(t)
-    yield (
-        "diagnose",
-        lambda: (
-            diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [2 * PROMPT], 16) and None
-        ),
-    )
+    own = lambda: diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [2 * PROMPT], 16)
+    yield "diagnose", lambda: own() and None
     for family in FAMILIES:
         yield f"a wrapped model: {family}", lambda family=family: check_wrapped(family)
 
@@ -199,14 +180,18 @@ def check_eagle(name: str) -> None:
 
     parser = argparse.ArgumentParser()
     heads.add_arguments(parser)
-    words = f"--target {name} --kind eagle1 --steps 2 --device cuda".split()
+    words = f"--target {name} --kind eagle1 --steps 3 --device cuda".split()
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(heads, "load_pair", lambda **options: Pair(target, target, None)),
         mock.patch.object(heads, "load_smollm2", load),
         mock.patch.dict(heads.TEXTS, {name: lambda *args: Texts(samples, samples)}),
     ):
-        heads.run(parser.parse_args([*words, "--work", f"{folder}/work", "--out", folder]))
+        words += ["--work", f"{folder}/work", "--out", folder]
+        for steps, limit in enumerate(("0", "0", "inf"), 1):  # each run continues the last one
+            heads.run(parser.parse_args([*words, "--limit", limit]))
+            assert json.loads(Path(folder, "report.json").read_text("utf-8"))["steps"] == steps
+        heads.run(parser.parse_args([*words, "--start", folder, "--work", f"{folder}/more"]))
 
 
 def check_losses() -> None:

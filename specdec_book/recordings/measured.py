@@ -149,6 +149,8 @@ FIELDS = {
     "trace": ("mode", "lane", "operations"),
 }
 """Fields of a step's rows without which no figure can be drawn."""
+ROUND = {"speedup", "alpha", "tau", "alone", "rounds"}
+"""Fields of a mode of a trained pair."""
 STEPS = {
     "card": "the card's own speeds",
     "passes": "passes of the target",
@@ -220,6 +222,10 @@ def readable(data: dict) -> dict:
             steps[name] = {"error": OLD}
     for name in ("passes", "slices", "quarter"):
         if steps.get(name, {}).get("rows") and not {"shape", "parameters"} <= steps[name].keys():
+            steps[name] = {"error": OLD}
+    for name in ("pair", "rounds", "smollm2"):
+        parts = (steps.get(name, {}).get(f"T = {t}", {}) for t in (0, 1))
+        if any(ROUND - row.keys() for part in parts for row in part.get("modes", {}).values()):
             steps[name] = {"error": OLD}
     return data | {"steps": steps}
 

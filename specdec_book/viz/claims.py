@@ -123,7 +123,7 @@ CLAIMS = {
         "[chapter 7](07_how_fast.ipynb)",
     ),
     13: Claim(
-        "After a rejection the draft's cache must be rebuilt",
+        "After a rejection the draft model's cache must be rebuilt",
         "post",
         "does not hold",
         "it is cropped to the accepted tokens",

@@ -94,23 +94,23 @@ def seconds_by(rows: Iterable[dict], *names: str) -> dict[tuple, float]:
     return {tuple(row[name] for name in names): row["seconds"] for row in rows}
 
 
-def relative(times: dict[tuple, float], lead: Iterable[tuple], ks: Iterable[int]) -> list[tuple]:
-    """Return lines: what leads, T(B, 1) in ms, and T(B, k) ÷ T(B, 1); "–" if not measured."""
-    lines = []
-    for key in lead:
+def relative(times: dict[tuple, float], first: str) -> tuple[tuple[str, ...], list[tuple]]:
+    """Return header and lines: what leads, T(B, 1) in ms, T(B, k) ÷ T(B, 1); "–" if not measured."""
+    lines, ks = [], sorted({k for *_, k in times} - {1})
+    for key in sorted({key[:2] for key in times}):
         if one := times.get((*key, 1)):
             ratios = (times.get((*key, k)) for k in ks)
             cells = ("–" if t is None else f"{t / one:.2f}" for t in ratios)
             lines.append((*map(str, key), f"{1e3 * one:.2f}", *cells))
-    return lines
+    return (first, "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks)), lines
 
 
 def quarter(steps: dict) -> Table | None:
     """T(B, k) of one of four cards that share a model, without their exchanges."""
     if result := passes(steps, "quarter"):
-        return f"One of four cards that share {WHOLE} layers, no exchanges: {result[0]}", *result[
-            1:
-        ]
+        title, header, lines = result
+        title = f"One of four cards that share {WHOLE} layers, no exchanges: {title}"
+        return title, header, lines
     return None
 
 
@@ -119,10 +119,8 @@ def passes(steps: dict, name: str = "passes") -> Table | None:
     if not (step := steps.get(name)):
         return None
     times = seconds_by(step["rows"], "context", "batch", "k")
-    ks = sorted({k for *_, k in times} - {1})
-    lines = relative(times, sorted({key[:2] for key in times}), ks)
-    header = ("context", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
-    return f"Captured passes of {step['parameters'] / 1e9:.1f} B parameters", header, lines
+    title = f"Captured passes of {step['parameters'] / 1e9:.1f} B parameters"
+    return title, *relative(times, "context")
 
 
 def sliced(steps: dict) -> Table | None:
@@ -138,11 +136,8 @@ def sliced(steps: dict) -> Table | None:
         if layers == low and (high, *key) in times:
             each = (times[high, *key] - times[low, *key]) / (high - low)
             whole[tuple(key)] = times[high, *key] + (WHOLE - high) * each
-    ks = sorted({k for *_, k in whole} - {1})
-    lines = relative(whole, sorted({key[:2] for key in whole}), ks)
-    header = ("context", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
     title = f"{WHOLE} layers, more than one card holds, from slices of {low} and {high} layers"
-    return title, header, lines
+    return title, *relative(whole, "context")
 
 
 def drafts(steps: dict) -> Table | None:
@@ -176,11 +171,8 @@ def experts(steps: dict) -> Table | None:
     if not (step := steps.get("experts")):
         return None
     times = seconds_by(step["rows"], "routing", "batch", "k")
-    ks = sorted({k for *_, k in times} - {1})
-    lines = relative(times, sorted({key[:2] for key in times}), ks)
-    header = ("routing", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
     title = f"{step['layers']} layers of {step['experts']} experts, {step['chosen']} per token"
-    return title, header, lines
+    return title, *relative(times, "routing")
 
 
 def rounds(pair: str, step: dict) -> Table:

@@ -30,7 +30,7 @@ class TreeGrowth(Interactive):
     """
 
     module = "growth"
-    label = "A tree that grows with the draft's confidence, beside a tree with a fixed shape"
+    label = "A tree that grows with the drafter's confidence, beside a tree with a fixed shape"
 
     contexts = traitlets.List(traitlets.Dict(), minlen=1).tag(sync=True)
     budget = traitlets.Int(8, min=1, max=MAX_NODES).tag(sync=True)

@@ -84,7 +84,7 @@ def exit_acceptance() -> go.Figure:
     fig.update_yaxes(title="acceptance rate α at temperature 1", range=[0, 1])
     return figure(
         fig,
-        "Acceptance rate of a draft that stops early, by the fraction of layers that it runs. Stars:"
+        "Acceptance rate of a drafter that stops early, by the fraction of layers that it runs. Stars:"
         " with a trained adapter. Below the line α = c a draft cannot pay.",
         source=recording.source,
     )

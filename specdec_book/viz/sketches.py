@@ -58,11 +58,11 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
     drawing = Sketch(
         high * len(p),
         f"Bars of p and q, and both on top of each other. Their overlap is {parts}, and"
-        f" {sum(shared):.2f} in total. The draft's excess and the target's residual have the same"
-        " sum.",
+        f" {sum(shared):.2f} in total. The draft model's excess and the target's residual have the"
+        " same sum.",
         spaced_percent(
-            "The draft's excess on some tokens equals the target's residual on the others (dashed)."
-            f" Solid: the overlap of both bars, {sum(shared):.0%} in total."
+            "The draft model's excess on some tokens equals the target's residual on the others"
+            f" (dashed). Solid: the overlap of both bars, {sum(shared):.0%} in total."
         ),
     )
     left, scale = BAR_START, BAR_LENGTH / max(*p, *q)

@@ -27,7 +27,7 @@ class Timelines(Interactive):
     """
 
     module = "timelines"
-    label = "Features and tokens on two timelines, and the draft's q for either shift"
+    label = "Features and tokens on two timelines, and the drafter's q for either shift"
 
     words = traitlets.List(traitlets.Unicode(), SAMPLE["words"], minlen=3).tag(sync=True)
     laws = traitlets.List(traitlets.Dict(), SAMPLE["laws"], minlen=2, maxlen=2).tag(sync=True)

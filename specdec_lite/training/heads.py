@@ -8,7 +8,9 @@ whole texts are evaluated after the same anchors, so their rates can be compared
 """
 
 import argparse
+import copy
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -407,6 +409,7 @@ class Trainer:
         work: folder of texts, hidden states and checkpoints.
         texts: number of training texts, at most; None: the method's.
         device: torch device.
+        start: folder with the weights to begin with; None: fresh ones.
     """
 
     def __init__(
@@ -416,6 +419,7 @@ class Trainer:
         work: Path,
         texts: int | None = None,
         device: str = "cpu",
+        start: Path | None = None,
     ):
         self.name, self.method, self.work = target_name, method, work
         self.count = texts or method.texts
@@ -428,6 +432,10 @@ class Trainer:
         self.target.model.requires_grad_(False)
         torch.manual_seed(0)
         self.head: Any = method.build(self).to(self.target.device)
+        if start is not None:
+            part, _ = self.stored()
+            trained = load(start, self.target, lambda **config: copy.deepcopy(part))
+            part.load_state_dict(trained.state_dict())
         layers = tuple(dict.fromkeys((*getattr(self.head, "layers", ()), "final")))
         self.features = Features(self.target, work / "features", layers)
 
@@ -458,7 +466,9 @@ class Trainer:
         """Return the target's hidden states [B, n, d] by layer, in float32."""
         return {layer: rows.float() for layer, rows in self.features(tokens).items()}
 
-    def train(self, path: Path, steps: int | None = None, rate: float | None = None) -> dict:
+    def train(
+        self, path: Path, steps: int | None = None, rate: float | None = None, **more
+    ) -> dict:
         """Train the head; return the numbers of steps and of seconds, earlier runs included."""
         method, data, numbers = self.method, [], []
         if method.stream and method.windows:
@@ -483,9 +493,11 @@ class Trainer:
             tokens, counted = (part.to(self.target.device) for part in data[number])
             return method.loss(self, Batch(tokens, counted, step, plan.steps))
 
-        seconds = train(self.head, loss, streams, plan, path, source=source if data else None)
+        more["source"] = source if data else None
+        seconds = train(self.head, loss, streams, plan, path, **more)
         self.head.requires_grad_(False)
-        return {"steps": plan.steps, "seconds": seconds}
+        done = torch.load(path, "cpu", weights_only=True)["step"]
+        return {"steps": done, "planned": plan.steps, "seconds": seconds}
 
     def report(self) -> dict:
         """Return the measures of the head on held-out text."""
@@ -534,11 +546,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=list(HEADS), default="pair")
     parser.add_argument("--kind", choices=list(kinds), required=True)
     for name, kind, text in (
-        ("steps", int, "number of steps"),
-        ("rate", float, "peak learning rate"),
-        ("texts", int, "number of training texts"),
+        ("steps", int, "number of steps; default: the kind's"),
+        ("rate", float, "peak learning rate; default: the kind's"),
+        ("texts", int, "number of training texts; default: the kind's"),
+        ("start", Path, "folder with the weights to train on; default: fresh ones"),
     ):
-        parser.add_argument(f"--{name}", type=kind, help=f"{text}; default: the kind's")
+        parser.add_argument(f"--{name}", type=kind, help=text)
+    limit_help = "seconds of training in this run; the same command continues from there"
+    parser.add_argument("--limit", type=float, default=math.inf, help=limit_help)
     work_help = "folder for checkpoints, texts and hidden states, which a resumed run reads"
     add_folders(parser, None, "folder for the weights", Path(".work/heads"), work_help)
 
@@ -549,11 +564,12 @@ def run(options: argparse.Namespace) -> None:
     method = HEADS[name].get(kind)
     if method is None:
         raise ValueError(f"kind={kind!r}: for {name} it must be one of {', '.join(HEADS[name])}")
-    trainer = Trainer(name, method, options.work, options.texts, options.device)
+    trainer = Trainer(name, method, options.work, options.texts, options.device, options.start)
     owner = fingerprint(trainer.target)
     path = options.work / f"{kind}-{owner}-{trainer.count}-{options.steps}.pt"
     report = {"target": owner, "texts": trainer.count}
-    report |= trainer.train(path, options.steps, options.rate) | trainer.report()
+    report |= trainer.train(path, options.steps, options.rate, limit=options.limit)
+    report |= trainer.report()
     part, config = trainer.stored()
     folder = BLOCKWISE if kind == "blockwise" else SHIPPED / kind / name
     dtype = torch.float16 if method.bits == 8 else torch.bfloat16

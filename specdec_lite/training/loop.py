@@ -262,6 +262,7 @@ def train(
     path: Path,
     compiled: bool = False,
     source: Callable[[int], Iterator[Tensor]] | None = None,
+    limit: float = math.inf,
 ) -> float:
     """Run a plan, resuming from the checkpoint if there is one; return the seconds spent.
 
@@ -276,6 +277,7 @@ def train(
         path: file of the checkpoint.
         compiled: whether to compile the loss with torch.compile.
         source: source(step) yields the batches from that step on.
+        limit: seconds after which this call stops, with a checkpoint; the next call continues.
 
     Returns:
         Seconds of training, earlier runs included.
@@ -292,14 +294,17 @@ def train(
     bar = tqdm(remaining, initial=first, total=plan.steps, mininterval=5, desc=path.stem)
     smooth = None
     last_save = time.monotonic()
-    start = last_save - spent
+    start, end = last_save - spent, last_save + limit
     for step, rows in enumerate(bar, start=first):
         value = one_step(model, step_loss, rows.to(device), chosen, plan.rate(step))
         smooth = value if smooth is None else 0.98 * smooth + 0.02 * value
         bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
-        if step + 1 == plan.steps or time.monotonic() - last_save > SAVE_EVERY:
-            last_save = time.monotonic()
+        now = time.monotonic()
+        if step + 1 == plan.steps or now > min(end, last_save + SAVE_EVERY):
+            last_save = now
             checkpoint.save(step + 1, last_save - start)
+        if now > end:
+            break
     model.eval()
     return time.monotonic() - start
 

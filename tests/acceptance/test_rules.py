@@ -165,39 +165,6 @@ def test_any_two_distributions_at_any_temperature(seed, temperature, zeros):
             assert bias(target, draft, rule, 2, ways["without replacement"]) < EXACT
 
 
-def test_the_rule_agrees_with_the_one_inside_transformers(monkeypatch):
-    """Equal uniforms give equally many accepted tokens, and the next one is drawn from equal rows."""
-    from transformers.generation.utils import _speculative_sampling
-
-    for seed in range(6):
-        torch.manual_seed(seed)
-        p = torch.rand(4, 6, dtype=torch.float64).softmax(-1)
-        q = torch.rand(3, 6, dtype=torch.float64).mul(3).softmax(-1)
-        tokens, uniforms, rows = q.multinomial(1)[:, 0], torch.rand(3, dtype=torch.float64), []
-
-        class Given:
-            left = uniforms.tolist()
-
-            def flip(self, prob):
-                return self.left.pop(0) <= prob
-
-            def draw(self, probs, rows=rows):
-                rows.append(probs)
-                return 0
-
-        verdict = speculative_sampling(Proposal(TokenTree.chain(tokens), q), p, Given())
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                torch, "rand_like", lambda like, uniforms=uniforms: uniforms.view_as(like)
-            )
-            first = lambda probs, num_samples, rows=rows: (
-                rows.append(probs[0]) or torch.zeros(1, 1, dtype=torch.long)
-            )
-            patch.setattr(torch, "multinomial", first)
-            _, matches = _speculative_sampling(tokens[None], q.log()[None], 3, p.log()[None])
-        assert len(verdict.path) == matches and torch.allclose(*rows, atol=1e-12)
-
-
 # Lossy rules, and the rules of the longest path ---------------------------------------------------
 
 RATES = {
@@ -536,10 +503,6 @@ BAD = [
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
-
-
-def test_everything_listed_is_there():
-    assert all(hasattr(a, name) for name in a.__all__)
 
 
 def test_ruling_out_drawn_nodes_is_biased_and_chosen_ones_is_legal(monkeypatch):

@@ -245,8 +245,3 @@ def test_counted_rows_are_of_the_weights_that_ship(name):
 def test_the_public_set_is_counted_in_the_format_of_our_prompts(model):
     ours, public = (recordings.load(name + model).data["dtype"] for name in COUNTED)
     assert ours == public, "A3 shows both side by side"
-
-
-def test_every_row_of_the_catalog_states_its_facts():
-    for name, method in METHODS.items():
-        assert method.source and method.chapter.startswith("notebooks/"), name

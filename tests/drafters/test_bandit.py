@@ -109,6 +109,7 @@ def test_the_expected_gain_is_that_of_the_formula():
     gamma, gain = best_length(0.5, (1.0, 1.1), 0.2)
     assert gamma == 1 and gain == pytest.approx(1.5 / 1.3)
     assert best_length(0.5, (1.0,)) == (1, 0.0)
+    assert BanditDrafter([GOOD], t=0.1).pass_cost(3) == pytest.approx(1.3)
 
 
 @pytest.mark.parametrize("passes", [STAIRS, FLAT])

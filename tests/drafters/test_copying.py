@@ -42,6 +42,7 @@ FOUND = [
     (d.PromptLookupDrafter(2, 1), BRANCHES, [4, 1]),
     (d.PromptLookupDrafter(2, 1, latest=False), BRANCHES, [5, 7]),
     (d.PromptLookupDrafter(2, 3, 2), [1, 2, 3, 4, 3], []),
+    (d.PromptLookupDrafter(2, 2, 2), [7, 1, 5, 7, 1], [5, 7]),  # the text's first n-gram too
     # A draft continues until a slot is empty.
     (d.HashPoolDrafter(6, 2), RUN, [3, 4, 5, 6, 9, 1]),
     (d.HashPoolDrafter(6, 3), RUN, []),

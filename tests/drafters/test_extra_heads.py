@@ -255,3 +255,8 @@ def test_the_recording_is_of_the_shipped_target_and_heads_learned():
         blocks = runs["frozen", kind]["blocks"]
         assert set(blocks["identical_to_greedy"]) == {blocks["prompts"]}
         assert runs["frozen", kind]["change"]["texts_changed"] == 0
+
+
+def test_heads_of_the_targets_own_dtype_are_taken():
+    target = native(dtype=torch.bfloat16)
+    BlockwiseDrafter(target, Heads(32, 3).to(target.device, target.dtype), k=4)

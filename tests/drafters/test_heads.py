@@ -93,15 +93,19 @@ KINDS = {
 
 
 def apart(kind, broken=lambda session: None):
-    """Return the distances of each draft's rows from those of training."""
+    """Return the distances of each draft's rows from those of training.
+
+    Training reads a longer text and its states, and other anchors, which a row must not see.
+    """
     drafter, head = KINDS[kind]()
 
     def trained(context, drafted):
-        text = torch.cat((context.tokens, drafted))[None]
+        text = torch.cat((context.tokens, drafted, torch.tensor([8, 2, 44, 31])))[None]
         layers = tuple(dict.fromkeys((*drafter.hidden_layers, "final")))
         states = TARGET.score(text, TARGET.new_cache(), hidden_layers=layers).hidden
-        anchor = torch.tensor([len(context.tokens) - 1])
-        return anchor_logits(head, TARGET, text, states, anchor, len(drafted))[0, 0].softmax(-1)
+        last = len(context.tokens) - 1
+        anchors = torch.tensor([2, last, last + 1])
+        return anchor_logits(head, TARGET, text, states, anchors, len(drafted))[0, 1].softmax(-1)
 
     return differences(TARGET, drafter, PROMPT, trained, broken)[0]
 

@@ -1,5 +1,6 @@
-"""Test when drafting stops: every policy by enumeration, biased schedulers that look ahead, and
-what each policy computes.
+"""Test when drafting stops: every policy by enumeration, and what each policy computes.
+
+A scheduler that looks ahead is biased: tests/test_scheduling.py.
 """
 
 import broken
@@ -9,7 +10,7 @@ from models_zoo import PROMPT, native, perturbed
 from text_laws import bias, random_law
 
 from specdec_lite import generate, stream
-from specdec_lite.acceptance import block_distribution, block_verification, speculative_sampling
+from specdec_lite.acceptance import block_verification, speculative_sampling
 from specdec_lite.drafters import (
     Confidence,
     Constant,
@@ -79,73 +80,6 @@ def test_stopping_before_a_token_is_lossless_only_if_it_was_not_read():
         assert bias(*laws, rule, 2, entropy_before) < 1e-12
         assert bias(*laws, rule, 2, broken.stops_at_unsure(0.4, keep_it=True)) < 1e-12
         assert bias(*laws, rule, 2, broken.stops_at_unsure(0.4, keep_it=False)) > 0.02
-
-
-def scheduled(chances, times, search):
-    """Two tokens drafted; then as many are verified as a scheduler admits that looks at the chance of
-    each, which depends on the tokens before it.
-    """
-
-    def propose(law, gamma, rng):
-        tokens = []
-        for _ in range(gamma):
-            tokens.append(rng.draw(law(tuple(tokens))))
-        count = search([chances(tuple(tokens[:place])) for place in range(gamma)], times)
-        rows = [law(tuple(tokens[:place])) for place in range(count)]
-        tree = broken.TokenTree.chain(tokens[:count])
-        return broken.Proposal(tree, torch.stack(rows) if rows else None)
-
-    return propose
-
-
-def speeds(chances, times):
-    """Return the expected tokens per time for every number of admitted tokens."""
-    alive, tokens, found = 1.0, 1.0, [1 / times[0]]
-    for chance, time in zip(chances, times[1:]):
-        alive *= chance
-        tokens += alive
-        found.append(tokens / time)
-    return found
-
-
-def best_of_all(chances, times):
-    found = speeds(chances, times)
-    return max(range(len(found)), key=found.__getitem__)
-
-
-def first_drop(chances, times):
-    found = speeds(chances, times)
-    return next((k for k in range(len(found) - 1) if found[k + 1] <= found[k]), len(found) - 1)
-
-
-def test_the_scheduler_that_looks_ahead_is_biased_as_published():
-    """As printed (DSpark, appendix A). After one first token the second is sure to be kept, after
-    the other sure to be refused, and one alone does not pay.
-    """
-    p, q = torch.tensor([0.7, 0.3]), torch.tensor([0.5, 0.5])
-    target = lambda prefix: p.double() if not prefix else torch.tensor([1.0, 0.0]).double()
-    draft = lambda prefix: (
-        q.double() if not prefix else torch.eye(2).double()[1 if prefix[0] else 0]
-    )
-    chances = lambda prefix: 0.8 if not prefix else float(prefix[0] == 0)
-    for search, first in ((best_of_all, [0.85, 0.15]), (first_drop, [0.7, 0.3])):
-        propose = scheduled(chances, (1.0, 2.0, 2.3), search)
-        for rule in RULES:
-            found = block_distribution(target, draft, rule, 2, propose).completed(target, 1)
-            assert found.tolist() == pytest.approx(first, abs=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_stopping_at_the_first_drop_is_lossless_and_a_search_is_not(seed):
-    target, draft = random_law(seed), random_law(seed + 9)
-    chances = lambda prefix: 1 - (target(prefix) - draft(prefix)).abs().sum().item() / 2
-    first = chances(())
-    middle = sum(chances((token,)) for token in (0, 1, 2)) / 3
-    times = (1.0, 1 + first + 0.01, 1 + first + first * middle)
-    honest, looking = (scheduled(chances, times, search) for search in (first_drop, best_of_all))
-    for rule in RULES:
-        assert bias(target, draft, rule, 2, honest) < 1e-12
-        assert bias(target, draft, rule, 2, looking) > 0.01
 
 
 def heard(accepted, tested):

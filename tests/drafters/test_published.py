@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from drafted_rows import differences
 from features_zoo import random_head
 from heads_zoo import published_tensors, random_blocks
@@ -293,32 +294,52 @@ def block_head(words):
     return random_blocks(TARGET, 4, words=words, layers=(2, 5), qk_norm=True)
 
 
+names_of = lambda *about: {*published_tensors(TARGET, *about)}
 EXPORTED = {
-    "EAGLE-1": (lambda: random_head(TARGET), export, lambda folder: read_eagle(folder, TARGET, 1)),
-    "EAGLE-3": (eagle3_head, export, lambda folder: read_eagle(folder, TARGET, 3)),
+    "EAGLE-1": (
+        *(lambda: random_head(TARGET), export, lambda folder: read_eagle(folder, TARGET, 1)),
+        names_of("eagle", None, 1),
+        dict(architectures=["LlamaForCausalLM"], num_hidden_layers=1),
+    ),
+    "EAGLE-3": (
+        *(eagle3_head, export, lambda folder: read_eagle(folder, TARGET, 3)),
+        names_of("eagle3", None, 1) | {"d2t", "t2d"},
+        dict(architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=len(WORDS)),
+    ),
     **{
         f"DFlash, {words} tokens": (
             lambda words=words: block_head(words),
             lambda folder, head, target, dtype: export_blocks(folder, head, target, 47, dtype),
             lambda folder: read_blocks(folder, TARGET),
+            names_of("blocks") | ({"d2t", "lm_head.weight"} if words else set()),
+            dict(architectures=["DFlashDraftModel"], block_size=4)
+            | dict(dflash_config={"mask_token_id": 47, "target_layer_ids": [1, 4]})
+            | (dict(draft_vocab_size=words) if words else {}),
         )
         for words in (0, 20)
     },
     "Medusa": (
         lambda: ReducedHeads(32, 3, 48).double().requires_grad_(False),
-        export_medusa,
-        lambda folder: read_medusa(folder, TARGET),
+        *(export_medusa, lambda folder: read_medusa(folder, TARGET)),
+        {"lm_heads.0.weight", *(f"blocks.{i}.layers.0.weight" for i in range(3))},
+        dict(architectures=["MedusaModel"], truncated_vocab_size=48, num_heads=3),
     ),
 }
+"""Name → make, write, read, the names of vLLM's tensors, and entries of its config."""
 
 
-@pytest.mark.parametrize("make, write, read", EXPORTED.values(), ids=EXPORTED)
-def test_an_exported_head_is_read_back(make, write, read, tmp_path):
+@pytest.mark.parametrize("make, write, read, names, entries", EXPORTED.values(), ids=EXPORTED)
+def test_an_exported_head_is_read_back(make, write, read, names, entries, tmp_path):
+    """So it computes what is compared above, under the names that vLLM loads."""
     head = make()
     for weight in head.parameters():  # norms and new heads are not random
         weight += 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2))
     write(tmp_path, head, TARGET, torch.float64)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert {name.replace("midlayer.", "layers.0.") for name in stored} == names
+    assert entries.items() <= json.loads((tmp_path / "config.json").read_text()).items()
     again = read(tmp_path)
+    assert again.config == head.config
     own, found = head.state_dict(), again.state_dict()
     assert own.keys() == found.keys()
     assert all(torch.allclose(own[name], found[name], atol=1e-6) for name in own)
@@ -328,6 +349,9 @@ def test_an_exported_head_is_read_back(make, write, read, tmp_path):
         assert torch.equal(read(tmp_path).embedding.weight[0], TARGET.embed(torch.tensor(47)))
     if isinstance(head, ReducedHeads):
         assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 3
+        x = torch.randn(32).double()
+        theirs = [x + F.silu(stored[f"blocks.{i}.layers.0.weight"] @ x) for i in range(3)]
+        assert torch.allclose(head(x), torch.stack(theirs))
         for name in ("blocks.0.layers.0.bias", "lm_heads.1.weight"):
             write(tmp_path, head, TARGET, torch.float64)
             edit(CHECKPOINTS["EAGLE-3"], tmp_path, {}, {name: (48, 32)})
@@ -450,8 +474,8 @@ def test_other_versions_files_and_trees_are_refused(tmp_path):
     with pytest.raises(ValueError, match="safetensors"):
         load("EAGLE-3", tmp_path)
     CHECKPOINTS["Medusa"].write(tmp_path)
-    edit(CHECKPOINTS["Medusa"], tmp_path, {"medusa_num_heads": 2}, {})
-    assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 2
+    edit(CHECKPOINTS["Medusa"], tmp_path, {"medusa_num_heads": 1}, {})
+    assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 1
     (tmp_path / "medusa_lm_head.pt").write_bytes(b"no archive")
     with pytest.raises(ValueError, match="medusa_lm_head.pt"):
         load("Medusa", tmp_path)

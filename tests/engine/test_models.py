@@ -7,7 +7,7 @@ from models_zoo import FAMILIES, PROMPT, VOCABULARY, WINDOW, build, hugging_face
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.engine.cache import Scores, additive, tree_positions, visible
+from specdec_lite.engine.cache import additive, tree_positions, visible
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.tree import TokenTree
 
@@ -133,12 +133,6 @@ def test_a_window_is_what_the_code_reads_not_the_config(family, config, window):
     assert largest_error(model) < CLOSE
 
 
-def test_models_without_position_ids_verify_a_tree_path_by_path():
-    model = CausalLM(tiny("bart"))
-    assert not model.backend.takes_positions and model.backend.by_path
-    assert largest_error(model) < CLOSE
-
-
 # Cache --------------------------------------------------------------------------------------------
 
 
@@ -229,9 +223,10 @@ def test_hidden_states_are_returned_by_name(name):
     )
     cache = model.new_cache()
     tree = model.score([1, *TREE.tokens.tolist()], cache, TREE, layers)
-    along = tree.along((1, 4))
-    assert torch.equal(along.logits, tree.logits[:, [0, 2, 5]])
-    assert torch.equal(along.hidden[1], tree.hidden[1][:, [0, 2, 5]])
+    for path in ((), (0,), (1, 4)):
+        along, rows = tree.along(path), [0, *(node + 1 for node in path)]
+        assert torch.equal(along.logits, tree.logits[:, rows])
+        assert torch.equal(along.hidden[1], tree.hidden[1][:, rows])
 
 
 @pytest.mark.parametrize(
@@ -288,24 +283,6 @@ def test_trees_verified_path_by_path_give_hidden_states():
     assert apart(model.head(tree.hidden["final"]), tree.logits) < 1e-10
 
 
-def test_masks_equal_those_written_by_hand():
-    tree = TokenTree([1, 2, 3], [-1, -1, 0])
-    mask = visible(2, 4, tree, None, torch.tensor([2, 3, 3, 4]))
-    assert mask.int().tolist() == [
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 1, 0, 1, 0],
-        [1, 1, 1, 1, 0, 1],
-    ]
-    windowed = visible(2, 4, tree, 2, torch.tensor([2, 3, 3, 4]))
-    assert windowed.int().tolist() == [
-        [0, 1, 1, 0, 0, 0],
-        [0, 0, 1, 1, 0, 0],
-        [0, 0, 1, 0, 1, 0],
-        [0, 0, 0, 1, 0, 1],
-    ]
-
-
 def test_a_tree_takes_one_pass_if_the_family_allows_it():
     by_path = {
         "Bloom": True,
@@ -315,16 +292,6 @@ def test_a_tree_takes_one_pass_if_the_family_allows_it():
         "Llama4": True,
     } | dict.fromkeys(("Falcon", "Llama", "Mistral", "Qwen2", "Gemma2"), False)
     assert {name: hugging_face(name).backend.by_path for name in by_path} == by_path
-
-
-@pytest.mark.parametrize(
-    "path, rows",
-    [((), [0]), ((0,), [0, 1]), ((0, 1), [0, 1, 2]), ((1, 3), [0, 2, 4]), ((0, 2), [0, 1, 3])],
-)
-def test_scores_along_a_path_are_those_of_root_and_nodes(path, rows):
-    numbers = torch.arange(5.0)[None, :, None]
-    along = Scores(numbers, {1: -numbers}).along(path)
-    assert along.logits.flatten().tolist() == rows and (along.hidden[1] == -along.logits).all()
 
 
 def test_masks_and_positions_are_made_on_the_given_device():

@@ -150,16 +150,6 @@ def test_a_view_leaves_sublayers_out():
     assert cache.length == len(PROMPT) - 1
 
 
-def test_only_the_root_may_be_cached():
-    model = MODELS["full attention"]
-    tree = TokenTree([4, 8], [-1, -1])
-    whole = model.score([PROMPT[-1], 4, 8], prefilled(model), tree).logits[0]
-    cache = prefilled(model)
-    model.score([PROMPT[-1]], cache)
-    rows = model.score([4, 8], cache, tree).logits[0]
-    assert (rows - whole[1:]).abs().max() < 1e-12
-
-
 @pytest.mark.parametrize("kind", ["full attention", "Llama", "fixed shapes"])
 def test_a_pass_without_logits_has_the_same_states_and_keys(kind):
     model = MODELS.get(kind) or hugging_face("Llama")

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from models_zoo import PROMPT, WINDOW, build, native
 
-from specdec_lite import CausalLM, generate
+from specdec_lite import generate
 from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.engine.transformer import FEW, Norm, Transformer, attend, rotate
+from specdec_lite.engine.transformer import FEW, Norm, Transformer, attend
 from specdec_lite.loading.model_config import config_from_hf, config_to_hf
 from specdec_lite.loading.pairs import load_model
 from specdec_lite.tree import TokenTree
@@ -131,14 +131,6 @@ def test_translating_weights_back_and_forth_changes_nothing():
         assert set(again) == set(state) and all(torch.equal(again[k], state[k]) for k in state)
 
 
-def test_without_a_cache_attention_is_causal():
-    model = native().model
-    logits = model(torch.tensor([PROMPT]))
-    last = model(torch.tensor([PROMPT]), last=True)
-    assert torch.allclose(model(torch.tensor([PROMPT[:4]]))[0], logits[0, :4])
-    assert last.shape == (1, 1, 48) and torch.allclose(last[0, 0], logits[0, -1])
-
-
 @pytest.mark.parametrize("masked", [True, False])
 def test_query_heads_read_the_key_head_of_their_group(masked):
     draw = torch.Generator().manual_seed(0)
@@ -203,35 +195,6 @@ def test_a_bfloat16_row_has_the_same_norm_in_every_pass_that_verifies():
     norm.weight.data = (0.5 + torch.rand(576)).bfloat16()
     x = torch.randn(1, 17, 576).bfloat16()
     assert torch.equal(norm(x), torch.cat([norm(row) for row in x.split(1, 1)], 1))
-
-
-def test_rotary_products_depend_on_distance_alone():
-    model = native().model
-    cos, sin = model.rotary(torch.device("cpu"), torch.float64)
-    q, k = torch.randn(
-        2, 1, 1, 1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
-    product = lambda i, j: (
-        rotate(q, cos[i : i + 1], sin[i : i + 1]) * rotate(k, cos[j : j + 1], sin[j : j + 1])
-    ).sum()
-    assert product(7, 3) == pytest.approx(product(104, 100).item(), abs=1e-5)
-    assert abs(product(7, 3) - product(7, 4)) > 1e-3
-
-
-@pytest.mark.parametrize("shape", [{}, dict(window=WINDOW)], ids=["full", "window"])
-def test_a_model_in_float64_equals_itself_in_float32(shape):
-    exact, single = native(**shape), native(dtype=torch.float32, **shape)
-    cache, other = exact.new_cache(), single.new_cache()
-    assert (
-        exact.score(PROMPT, cache).logits - single.score(PROMPT, other).logits
-    ).abs().max() < 1e-3
-
-
-def test_the_config_is_frozen_and_makes_models():
-    config = native().model.config
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config.window = 3
-    assert CausalLM(Transformer(config)).num_layers == 2
 
 
 def test_a_model_that_has_decoded_can_be_trained():

@@ -1,6 +1,7 @@
 """Passes of fixed shape give the logits of growing ones; one class needs a GPU."""
 
 import inspect
+from unittest import mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ SHAPES = [
     dict(qkv_bias=True, tied=True),
 ]
 TREE = TokenTree([4, 5, 6, 7, 8], [-1, -1, 0, 1, 1])
+FEW = [(PROMPT, None, None), ([3], None, None), ([1, *TREE.tokens], TREE, [0, 2])]
 
 
 def both(capacity=96, sizes=(1, 2, 5, 9), **shape):
@@ -38,11 +40,9 @@ def steps(models, passes, **options):
         )
         assert growing.logits.shape == static.logits.shape
         assert growing.hidden.keys() == static.hidden.keys()
-        pairs = [
-            (growing.logits, static.logits),
-            *((growing.hidden[x], static.hidden[x]) for x in growing.hidden),
-        ]
-        worst = max(worst, *((a - b).abs().max().item() for a, b in pairs))
+        pairs = [(growing.hidden[x], static.hidden[x]) for x in growing.hidden]
+        for a, b in [(growing.logits, static.logits), *pairs]:
+            worst = max(worst, (a - b).abs().max().item())
         for cache in caches:
             cache.keep(range(len(tokens)) if keep is None else keep)
     assert caches[0].length == caches[1].length
@@ -80,9 +80,8 @@ def test_static_batches_in_float64_equal_growing_ones():
     rows = torch.tensor([PROMPT, PROMPT[::-1]])
     caches = [m.new_cache(2) for m in (model, static)]
     for tokens in (rows, rows[:, :3], rows[:, :1]):
-        growing, fixed = (
-            m.score(tokens, cache).logits for m, cache in zip((model, static), caches)
-        )
+        both = zip((model, static), caches)
+        growing, fixed = (each.score(tokens, cache).logits for each, cache in both)
         assert (growing - fixed).abs().max() < 1e-12
 
 
@@ -97,9 +96,8 @@ def test_the_masks_equal_the_growing_ones():
             for count, tree in ((7, None), (3, None), (6, TREE), (7, TREE)):
                 program = slot.program(7, (), tree is not None)
                 program(torch.zeros(1, count, dtype=torch.long), length, tree)
-                expected = visible(
-                    length, count, tree, window, tree_positions(length, count, tree, "cpu")
-                )
+                positions = tree_positions(length, count, tree, "cpu")
+                expected = visible(length, count, tree, window, positions)
                 mask = program.bias(length + torch.arange(7)) == 0
                 assert torch.equal(mask[:count, : length + count], expected)
                 assert not mask[:count, length + count :].any()
@@ -216,33 +214,18 @@ def test_only_the_capture_class_needs_a_gpu(monkeypatch):
     for module in (graphs, programs, whole_draft):
         outside = inspect.getsource(module).replace(inspect.getsource(graphs.Capture), "")
         assert "torch.cuda" not in outside
-    devices, runs = [], []
-
-    class StandIn:
-        def __init__(self, device):
-            devices.append(device)
-
-        def __call__(self, run):
-            runs.append(run)
-            return replayed(run)
-
-    monkeypatch.setattr(graphs, "Capture", StandIn)
+    capture = mock.Mock(return_value=mock.Mock(wraps=replayed))
+    monkeypatch.setattr(graphs, "Capture", capture)
     model, static = both()
     static.backend.captures = True
-    passes = [
-        (PROMPT, None, None),
-        ([3], None, None),
-        ([4], None, None),
-        ([1, *TREE.tokens], TREE, [0, 2]),
-        ([4, 5, 6], None, None),
-    ]
-    assert steps((model, static), passes) < 1e-5
-    assert len(runs) == 3  # lengths 9 (a padded tree of 5), 1, and 5 (a padded block of 3)
+    assert steps((model, static), [*FEW, ([4], None, None), ([4, 5, 6], None, None)]) < 1e-5
+    runs = capture.return_value.call_count
+    assert runs == 3  # lengths 9 (a padded tree of 5), 1, and 5 (a padded block of 3)
     caches = static.new_cache(), static.new_cache(2)
-    assert len(devices) == 1 and all(cache.storage.slot.capture for cache in caches)
+    assert capture.call_count == 1 and all(cache.storage.slot.capture for cache in caches)
     model.model.double()
     static.new_cache()
-    assert len(devices) == 2
+    assert capture.call_count == 2
 
 
 def test_a_chain_looks_its_mask_up():
@@ -275,15 +258,4 @@ def test_captured_graphs_on_a_gpu():
     model = CausalLM(native(dtype=torch.float32).model.cuda())
     static = StaticLM(model, 96, (1, 2, 5, 9))
     assert static.backend.captures
-    assert (
-        steps(
-            (model, static),
-            [
-                (PROMPT, None, None),
-                ([3], None, None),
-                ([1, *TREE.tokens], TREE, [0, 2]),
-                ([4, 5], None, None),
-            ],
-        )
-        < 1e-4
-    )
+    assert steps((model, static), [*FEW, ([4, 5], None, None)]) < 1e-4

@@ -1,6 +1,7 @@
 """Drafting and verifying on the device: the plain path's text, with one read per round."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 import torch
@@ -24,10 +25,8 @@ from specdec_lite.tree import TokenTree
 
 def distributions(generator, rows, size, kind):
     """Return random distributions [rows, size]: smooth, with zeros, or nearly one-hot."""
-    logits = (
-        torch.randn(rows, size, generator=generator)
-        * {"smooth": 1.0, "zeros": 2.0, "sharp": 12.0}[kind]
-    )
+    scale = {"smooth": 1.0, "zeros": 2.0, "sharp": 12.0}[kind]
+    logits = torch.randn(rows, size, generator=generator) * scale
     if kind == "zeros":
         logits[torch.rand(rows, size, generator=generator) < 0.5] = -torch.inf
         logits[:, 0] = 0.0
@@ -44,18 +43,13 @@ def test_the_vectorized_rule_equals_the_plain_one(kind, size):
     generator, seen = torch.Generator().manual_seed(size), set()
     for case in range(400):
         count = case % 9
-        p, q = (
-            distributions(generator, count + 1, size, kind),
-            distributions(generator, count, size, kind),
-        )
+        p, q = (distributions(generator, count + i, size, kind) for i in (1, 0))
         if case % 3 == 0:
             q = p[:count].clone()  # the residual is zero
         elif case % 3 == 1:
             q = (p[:count] + q) / 2
-        tokens = torch.tensor(
-            [plain_invert(row, torch.rand((), generator=generator).item()) for row in q],
-            dtype=torch.long,
-        )
+        uniforms = torch.rand(count, generator=generator).tolist()
+        tokens = torch.tensor([*map(plain_invert, q, uniforms)], dtype=torch.long)
         proposal = Proposal(TokenTree.chain(tokens), q if count else None)
         one, other = RecordingRng(case), RecordingRng(case)
         expected, verdict = speculative_sampling(proposal, p, one), on_device(proposal, p, other)
@@ -91,13 +85,8 @@ def test_inversion_equals_the_plain_one_at_the_edges(dtype):
     generator = torch.Generator().manual_seed(1)
     for _ in range(300):
         probs = distributions(generator, 1, 50, "zeros")[0].to(dtype)
-        edges = probs.cumsum(-1)
-        for uniform in [
-            0.0,
-            1 - 2**-53,
-            *torch.rand(3, generator=generator).tolist(),
-            (edges[7] / edges[-1]).item(),
-        ]:
+        edges, some = probs.cumsum(-1), torch.rand(3, generator=generator).tolist()
+        for uniform in [0.0, 1 - 2**-53, *some, (edges[7] / edges[-1]).item()]:
             token = invert(probs, torch.tensor([uniform], dtype=torch.float64))
             assert int(token) == plain_invert(probs, uniform) and probs[token] > 0
 
@@ -120,20 +109,8 @@ SAMPLE = pytest.mark.parametrize(
 )
 
 
-def contents(step):
-    """Return everything in a step except its seconds."""
-    return (
-        step.tokens,
-        step.tree,
-        step.path,
-        step.token,
-        step.kind,
-        step.tests,
-        step.p,
-        step.q,
-        step.draft_passes,
-        step.drafted,
-    )
+contents = attrgetter(*"tokens tree path token kind tests p q draft_passes drafted".split())
+"""Everything in a step except its seconds."""
 
 
 @SAMPLE
@@ -141,18 +118,9 @@ def test_one_seed_gives_one_text_step_by_step(temperature, options, gamma):
     target = native(dtype=torch.float32)
     draft = perturbed(target)
     for seed in range(4):
+        more = options | {"seed": seed, "stop_token_ids": (9,)}
         plain, device = (
-            generate(
-                target,
-                PROMPT,
-                kind(draft, gamma),
-                40,
-                temperature,
-                rule=rule,
-                seed=seed,
-                stop_token_ids=(9,),
-                **options,
-            )
+            generate(target, PROMPT, kind(draft, gamma), 40, temperature, rule=rule, **more)
             for kind, rule in ((ModelDrafter, None), (DeviceDrafter, on_device))
         )
         assert [contents(step) for step in plain.steps] == [contents(step) for step in device.steps]
@@ -170,31 +138,22 @@ def capturing(monkeypatch):
 
 def whole_drafts(target, draft, gamma, temperature, **options):
     """Return the steps of three texts: drafted with one graph, and drafted plainly."""
-    return (
-        [
-            step
-            for seed in range(3)
-            for step in stream(
-                target, PROMPT, kind, 40, temperature, rule=rule, seed=seed, **options
-            )
-        ]
-        for kind, rule in (
-            (CapturedDrafter(draft, gamma), on_device),
-            (ModelDrafter(draft, gamma), None),
-        )
-    )
+
+    def steps(drafter, rule):
+        for seed in range(3):
+            more = options | {"rule": rule, "seed": seed}
+            yield from stream(target, PROMPT, drafter, 40, temperature, **more)
+
+    ways = (CapturedDrafter(draft, gamma), on_device), (ModelDrafter(draft, gamma), None)
+    return [list(steps(*way)) for way in ways]
 
 
 def alike(some, others):
     """Return whether two decodings are the same, with probabilities equal to rounding."""
-    pairs = list(zip(some, others))
-    probabilities = [(a.p + a.q, b.p + b.q) for a, b in pairs]
-    return (
-        len(some) == len(others)
-        and all(
-            contents(replace(a, p=(), q=())) == contents(replace(b, p=(), q=())) for a, b in pairs
-        )
-        and all(one == pytest.approx(other, rel=1e-4) for one, other in probabilities)
+    bare = lambda steps: [contents(replace(step, p=(), q=())) for step in steps]
+    pairs = zip(some, others)
+    return bare(some) == bare(others) and all(
+        a.p + a.q == pytest.approx(b.p + b.q, rel=1e-4) for a, b in pairs
     )
 
 
@@ -232,11 +191,9 @@ def test_the_recorded_uniforms_are_those_of_the_plain_path():
     target = native(dtype=torch.float32)
     draft = perturbed(target, 0.3)
     one, other = RecordingRng(4), RecordingRng(4)
-    plain = [contents(s) for s in stream(target, PROMPT, ModelDrafter(draft, 3), 50, 1.0, rng=one)]
-    assert [
-        contents(s)
-        for s in stream(target, PROMPT, DeviceDrafter(draft, 3), 50, 1.0, rule=on_device, rng=other)
-    ] == plain
+    plain = stream(target, PROMPT, ModelDrafter(draft, 3), 50, 1.0, rng=one)
+    device = stream(target, PROMPT, DeviceDrafter(draft, 3), 50, 1.0, rule=on_device, rng=other)
+    assert [*map(contents, plain)] == [*map(contents, device)]
     assert one.uniforms == other.uniforms
 
 
@@ -310,9 +267,8 @@ def test_phases_are_read_after_the_verdict_without_a_wait(monkeypatch, drafter, 
     monkeypatch.setattr(speculation, "verify", wait)
     steps = list(stream(target, PROMPT, draft, 20, 1.0, rule=rule, seed=0))
     assert [contents(step) for step in steps] == plain and len(Event.all) == 3 * len(steps)
-    assert all(
-        step.drafting == step.verifying == pytest.approx(1e-6) and step.other > 0 for step in steps
-    )
+    for step in steps:
+        assert step.drafting == step.verifying == pytest.approx(1e-6) and step.other > 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -323,9 +279,8 @@ def test_phases_on_a_gpu_fit_into_the_round():
 
 
 def test_a_draft_needs_a_source_of_chance_that_is_sent_in_advance():
-    rounds = stream(
-        TARGET, PROMPT, DeviceDrafter(TARGET, 2), 8, 1.0, rule=on_device, rng=EnumeratingRng()
-    )
+    options = {"rule": on_device, "rng": EnumeratingRng()}
+    rounds = stream(TARGET, PROMPT, DeviceDrafter(TARGET, 2), 8, 1.0, **options)
     with pytest.raises(TypeError, match="rng is a EnumeratingRng"):
         next(rounds)
 

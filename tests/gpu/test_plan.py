@@ -1,26 +1,31 @@
 """The plan of `python -m specdec_lite gpu`: it starts anywhere, and what it times is what it says."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from itertools import product
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as functional
+from captures import replayed
 from chosen import one_in
 from conftest import ROOT
 from packaging.requirements import Requirement
 
 from specdec_book import recordings
 from specdec_book.viz import gpu_report
-from specdec_lite.engine.transformer import Transformer
-from specdec_lite.gpu.plan import launch, passes, rounds, run
+from specdec_lite.__main__ import command_line, main
+from specdec_lite.gpu.plan import card, forward as plan_forward, launch, passes, rounds, run
 from specdec_lite.gpu.plan.bench import Bench, NoRoom, random_transformer
 from specdec_lite.gpu.plan.forward import Layers, forward
-from specdec_lite.gpu.plan.shapes import FULL, MODELS, SMALL, TINY
+from specdec_lite.gpu.plan.shapes import FULL, MODELS, SMALL, TINY, tiny
 from specdec_lite.loading.memory import native_size
+from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.measure import stamps
 
 SIX = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "tqdm")
@@ -36,14 +41,11 @@ def bench():
 
 def needed(names) -> set[str]:
     """Return the distributions that are installed with these."""
-    known: set[str] = set()
-    queue = list(names)
+    known, queue = set(), list(names)
     while queue:
         name = queue.pop().lower().replace("_", "-")
-        if name in known:
-            continue
         try:
-            rows = distribution(name).requires or ()
+            rows = () if name in known else distribution(name).requires or ()
         except PackageNotFoundError:
             continue
         known.add(name)
@@ -54,15 +56,7 @@ def needed(names) -> set[str]:
 
 BLOCK = """
 import runpy, sys
-class Without:
-    def __init__(self, finder):
-        self.finder = finder
-    def __getattr__(self, name):
-        return getattr(self.finder, name)
-    def find_spec(self, name, path=None, target=None):
-        is_absent = name.partition(".")[0] in absent
-        return None if is_absent else self.finder.find_spec(name, path, target)
-sys.meta_path[:] = map(Without, sys.meta_path)
+sys.modules.update(dict.fromkeys(absent))  # None: neither found nor imported
 try:
     import plotly
 except ModuleNotFoundError:
@@ -71,9 +65,8 @@ except ModuleNotFoundError:
 """A program that runs the command line without the modules in `absent`."""
 
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory):
-    """The recording of the tiny plan, made with the packages of a bare GPU machine."""
+@pytest.mark.slow
+def test_every_step_runs_with_the_packages_of_a_bare_machine(tmp_path):
     bare = needed(SIX)
     absent = {
         module
@@ -81,26 +74,146 @@ def recording(tmp_path_factory):
         if not {name.lower().replace("_", "-") for name in names} & bare
     } - {"specdec_lite"}
     assert {"plotly", "scipy", "IPython", "traitlets", "jsonschema"} <= absent
-    out = tmp_path_factory.mktemp("gpu")
-    words = ["gpu", "--worker", "--tiny", "--device", "cpu", "--out", str(out), "--only", *RUN]
+    words = ["gpu", "--worker", "--tiny", "--device", "cpu", "--out", str(tmp_path), "--only", *RUN]
     program = f"absent = {absent!r}\n{BLOCK}"
     subprocess.run([sys.executable, "-c", program, *words], cwd=ROOT, check=True, timeout=600)
-    (file,) = out.glob("gpu/*.json")
-    return json.loads(file.read_text("utf-8"))
-
-
-@pytest.mark.slow
-def test_every_step_runs_with_the_packages_of_a_bare_machine(recording):
-    steps = recording["steps"]
+    (file,) = tmp_path.glob("gpu/*.json")
+    steps = (recording := json.loads(file.read_text("utf-8")))["steps"]
     assert list(steps) == RUN and list(launch.NAMES) == list(run.STEPS)
     assert not {name: step["error"] for name, step in steps.items() if "error" in step}
     assert not any("skipped" in step for step in steps.values())
     assert recording["tiny"] and recording["command"] == "python -m specdec_lite gpu --tiny"
-    assert all(steps[name]["complete"] for name in ("passes", "drafts", "experts", "synthetic"))
 
 
-def test_rounds_of_the_shipped_pair_are_lossless_and_add_up(recording):
-    step = recording["steps"]["rounds"]
+@pytest.fixture(scope="module")
+def measure(tmp_path_factory):
+    """measure(step) -> (the tiny recording with it, what its attention saw: B, n, start, length).
+
+    Each step runs once, in the process of the tests, on a CPU that passes for a GPU: what is
+    captured is replayed.
+    """
+    out, seen, plain = tmp_path_factory.mktemp("tiny"), {}, plan_forward.attention
+    sizes = SimpleNamespace(multi_processor_count=40, total_memory=16 << 30, major=7, minor=5)
+
+    def of(name: str) -> tuple[dict, set]:
+        def spy(block, x, past, start, tables):
+            seen[name].add((*x.shape[:2], start, past[0].shape[2]))
+            return plain(block, x, past, start, tables)
+
+        with (
+            mock.patch.object(plan_forward, "attention", spy),
+            mock.patch.object(Bench, "graphs", True),
+            mock.patch.object(Bench, "recorder", mock.Mock(wraps=replayed)),
+            mock.patch.object(torch.cuda, "graph_pool_handle", lambda: (0, 1)),
+            mock.patch.object(torch.cuda, "get_device_properties", lambda device: sizes),
+        ):
+            words = "--device", "cpu", "--tiny", "--out", str(out), "--only", name
+            if name not in seen:
+                seen[name] = set()
+                assert run.run_steps(arguments(*words)) == 0
+        (file,) = out.glob("gpu/*.json")
+        return json.loads(file.read_text("utf-8")), seen[name]
+
+    return of
+
+
+B, SHORT, EITHER = TINY.batches, TINY.contexts[0], ("captured", "eager")
+CELLS = [*product(TINY.ks, TINY.contexts, B)]
+PASSES = {(b, k, context, context + k) for k, context, b in CELLS}
+ONE = (1, 1, SHORT, SHORT + 1)
+MEASURED = {
+    "passes": ("k context batch", CELLS, PASSES),
+    "slices": ("k context batch layers", [(*c, n) for c in CELLS for n in TINY.depths], PASSES),
+    "quarter": ("k context batch", CELLS, PASSES),
+    "drafts": (
+        "draft batch mode drafted",
+        [*product(passes.DRAFTS, B, EITHER, (4,)), *product(("block",), B, EITHER, (8,))],
+        {(b, 1, SHORT + i, SHORT + 4) for b in B for i in range(4)}
+        | {(b, 8, SHORT, SHORT + 8) for b in B},
+    ),
+    "experts": (
+        "routing k batch",
+        [*product(("uniform", "Zipf"), TINY.ks, B)],
+        {(b, k, SHORT, SHORT + k) for b in B for k in TINY.ks},
+    ),
+    "synthetic": (
+        "draft gamma batch",
+        [*product(rounds.SYNTHETIC, TINY.gammas, (1,))],
+        {ONE, (1, 3, SHORT, SHORT + 3), *((1, 1, SHORT + i, SHORT + 3) for i in range(2))},
+    ),
+    "trees": ("nodes kind", [(0, "one token"), *product((16, 32, 64), ("chain", "tree"))], set()),
+    "trace": (
+        "mode lane",
+        [*product((*rounds.MODES, "one layer of the target's shape"), ("host",))],
+        {ONE},
+    ),
+}
+"""{step: (fields of its rows, their values in order, what the plan's attention sees)}."""
+ABOUT = {
+    "passes": {"model": TINY.target},
+    "experts": {"experts": 4, "chosen": 2, "layers_of_the_whole": 4, "bytes_per_expert": 3072},
+    "trees": {"model": TINY.target, "context": SHORT, "capacity": SHORT + 2 * 65},
+}
+"""What else a step states."""
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_step_times_what_its_rows_name(name, measure):
+    (fields, values, shapes), (recording, seen) = MEASURED[name], measure(name)
+    step = recording["steps"][name]
+    assert not {"error", "skipped"} & step.keys() and step["took"] > 0
+    assert step.get("complete", True) and not step.get("left_out")
+    assert [tuple(row[field] for field in fields.split()) for row in step["rows"]] == values
+    assert seen == shapes and ABOUT.get(name, {}).items() <= step.items()
+    for row in step["rows"]:
+        times = [row[part] for part in ("low", "busy", "seconds", "high") if part in row]
+        assert times == sorted(times) and all(time > 0 for time in times)
+        assert row.get("own_layers", 2) == 2 and 2 <= row.get("experts_used", 2) <= 4
+        if "tokens" in row:  # γ = 2: at most three, and 2.19 are expected at α = 0.7
+            assert all(1 <= tokens <= 3 for tokens in row["tokens"].values())
+            ratio = 2.19 * row["plain_seconds"] / row["round_seconds"]
+            assert row["speedup"]["0.7"] == pytest.approx(ratio)
+    assert run.summary(step) == f"{len(values)} rows"
+    if "shape" in step:
+        config = TINY.models.get(step.get("model"), TINY.experts.attention)
+        assert step["parameters"] == native_size(config).parameters
+
+
+def test_a_card_is_its_sizes_and_speeds(measure):
+    step = measure("card")[0]["steps"]["card"]
+    sizes = {"processors": 40, "memory_bytes": 16 << 30, "capability": "7.5"}
+    assert sizes.items() <= step.items() and step["products"]["matrix"] == [96, 32]
+    for row in step["products"]["rows"]:
+        assert row["flops"] * row["seconds"] == pytest.approx(2 * row["rows"] * 96 * 32)
+    assert tuple(row["rows"] for row in step["products"]["rows"]) == card.ROWS
+    speeds = step["read_bandwidth"], step["peak"]["flops"], *step["launches"].values()
+    assert min(speeds) > 0 and step["peak"]["size"] == 64
+    assert f"reads {speeds[0] / 1e9:.0f} GB/s, multiplies" in run.summary(step)
+
+
+@pytest.mark.parametrize("why", ["graphs need a GPU", ""])
+def test_a_readers_pair_is_measured_in_the_ways_that_it_can_be(why, tmp_path, monkeypatch):
+    names = [str(SHIPPED / "target"), str(SHIPPED / "draft")]
+    load, job = (mock.Mock(wraps=each) for each in (rounds.load_pair, rounds.pass_job))
+    monkeypatch.setattr(rounds, "load_pair", load)
+    monkeypatch.setattr(rounds, "pass_job", job)
+    monkeypatch.setattr(rounds, "why_no_graphs", lambda *models: why)
+    words = ["--device", "cpu", "--tiny", "--out", str(tmp_path)]
+    assert run.run_steps(arguments(*words, "--pair", *names)) == 0
+    step = run.recorded_steps(run.recording_of(CPU, arguments(*words)))["pair"]
+    assert [step["target"], step["draft"], step["no_graphs"]] == [*names, why]
+    assert {call.args[2] for call in job.mock_calls} == {1, rounds.GAMMA + 1}
+    assert load.call_args.args == (*names,) and load.call_args.kwargs["device"] == "cpu"
+    for temperature in (0, 1):
+        part = step[f"T = {temperature}"]
+        assert list(part["modes"]) == (["eager"] if why else list(rounds.BOTH_WAYS))
+        assert part["temperature"] == temperature and part["turns"] == 2 and not part["failed"]
+    assert "T = 0: eager " in run.summary(step)
+    assert run.missing_steps(arguments("--pair", *names), {"card": {}}) == ["pair"]
+
+
+def test_rounds_of_the_shipped_pair_are_lossless_and_add_up(measure):
+    step = measure("rounds")[0]["steps"]["rounds"]
     exact = [row for row in step["lossless"] if row["dtype"] == "float32"]
     assert {row["mode"] for row in exact} == set(rounds.MODES)
     assert all(
@@ -114,8 +227,9 @@ def test_rounds_of_the_shipped_pair_are_lossless_and_add_up(recording):
             assert parts["predicted"] == pytest.approx(mode["tau"] * parts["plain"] / whole)
 
 
-def test_the_chapter_shows_a_recording(recording, monkeypatch):
+def test_the_chapter_shows_a_recording(measure, monkeypatch):
     monkeypatch.setattr(gpu_report, "WHOLE", 4)
+    *_, (recording, _) = map(measure, RUN)
     show = lambda **more: gpu_report.report([recorded(recording | more)])
     assert show() == []
     *texts, figure = show(tiny=False, graphs=True)
@@ -179,11 +293,9 @@ def test_layers_share_the_buffer_only_if_they_must(bench):
         Layers(torch.zeros(size - 1), config, 3, 8)
 
 
-@pytest.mark.parametrize("products", [passes.grouped, passes.one_by_one])
-def test_experts_compute_what_every_expert_alone_would(products, bench):
+def test_experts_compute_what_every_expert_alone_would(bench):
     sizes = TINY.experts
     experts = passes.ExpertLayers(bench, sizes)
-    experts.grouped = products
     model = random_transformer(sizes.attention, CPU, torch.float32)
     x = torch.randn(2, 3, sizes.attention.hidden_size)
     chosen = passes.routing("Zipf", sizes, 6)
@@ -226,16 +338,22 @@ def test_a_synthetic_round_accepts_by_its_coins(alpha, accepted, bench):
         assert one.decode(5, alpha)[1] == 2 * 5 * (accepted + 1)
 
 
-def test_a_failing_step_is_recorded_and_the_others_go_on(tmp_path, monkeypatch):
+def test_a_failing_step_is_recorded_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     def fail(bench):
         bench.keep({"rows": [1]})
         raise RuntimeError("no such kernel")
 
+    timer = mock.Mock()
+    monkeypatch.setattr(run, "faulthandler", timer)
     monkeypatch.setitem(run.STEPS, "passes", run.Step(fail, 1))
     options = ["--device", "cpu", "--tiny", "--out", str(tmp_path)]
+    path = run.recording_of(CPU, arguments(*options))
+    path.parent.mkdir()
+    path.write_text('{"rows": "another version\'s"}', "utf-8")
     assert run.run_steps(arguments(*options, "--only", "card", "passes", "experts")) == 0
-    (file,) = tmp_path.glob("gpu/*.json")
-    steps = json.loads(file.read_text("utf-8"))["steps"]
+    assert re.search(r": 3 steps, (300|29\d) s\n", capsys.readouterr().out)
+    assert len(timer.cancel_dump_traceback_later.mock_calls) == 3  # none ends a later step
+    steps = run.recorded_steps(path)
     assert steps["passes"]["error"] == "RuntimeError: no such kernel"
     assert steps["passes"]["rows"] == [1] and "error" not in steps["experts"]
     names = ["card", "passes", "slices"]
@@ -253,57 +371,60 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path, monkeypatch, capsy
     options = ["--device", "cpu", "--tiny", "--out", str(tmp_path), "--only", "card", "passes"]
     with pytest.raises(SystemExit) as ended:
         run.run_steps(arguments(*options))
-    (file,) = tmp_path.glob("gpu/*.json")
-    steps = json.loads(file.read_text("utf-8"))["steps"]
+    steps = run.recorded_steps(run.recording_of(CPU, arguments(*options)))
     assert ended.value.code == launch.INTERRUPTED and "peak" in steps["card"]
     assert steps["passes"]["rows"] == [1] and steps["passes"]["error"] == "interrupted"
-    monkeypatch.setattr(launch.subprocess, "run", lambda *args, **more: interrupt(run.Recorder))
-    monkeypatch.setattr(run.Recorder, "keep", print, raising=False)
-    assert launch.main(arguments()) == launch.INTERRUPTED
-    assert "--resume measures the rest" in capsys.readouterr().out
+    late = subprocess.TimeoutExpired("python", 360)
+    for error, status in ((KeyboardInterrupt(), launch.INTERRUPTED), (late, launch.LATE)):
+        monkeypatch.setattr(launch.subprocess, "run", mock.Mock(side_effect=error))
+        assert launch.main(arguments()) == status
+        assert "--resume measures the rest" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "cuda, driver", [(None, "none"), ("13.0", "driver on your system is too old")]
 )
-def test_without_a_gpu_a_sentence_says_why_and_where_to_get_one(cuda, driver, monkeypatch):
+def test_without_a_gpu_a_sentence_says_why_and_where_one_is(cuda, driver, capsys, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", cuda)
 
     def too_old():
         raise RuntimeError(f"The NVIDIA {driver} (found version 11040).\nUpdate it.")
 
     monkeypatch.setattr(torch.cuda, "init", too_old)
-    why = "built for CPUs alone" if cuda is None else f"({'The NVIDIA ' + driver} (found"
-    assert why in run.no_gpu() and "Colab" in run.no_gpu() and "\n" not in run.no_gpu()
+    why = "built without CUDA" if cuda is None else f"({'The NVIDIA ' + driver} (found"
+    monkeypatch.setattr(run, "resolve_device", lambda device: CPU)
+    with pytest.raises(SystemExit, match="2"):
+        main(["gpu", "--worker"])
+    line = capsys.readouterr().err
+    assert why in line and "Colab" in line and "--tiny" in line and line.count("\n") == 1
 
 
-def test_a_broken_device_ends_the_process_and_another_one_goes_on(monkeypatch):
-    calls = []
+@pytest.mark.parametrize("statuses", [(3, 0), (0,), (2,), (130,), (3, 1, 3, 3, 3)], ids=str)
+def test_another_process_goes_on_after_one_that_broke(statuses, monkeypatch):
+    words, calls = ["--seconds", "60", "--only", "card", "--dtype", "float16", "--resume"], []
 
     def process(command, timeout):
+        assert 100 < timeout <= 120
         calls.append(command)
-        return subprocess.CompletedProcess(command, launch.BROKEN if len(calls) == 1 else 0)
+        return subprocess.CompletedProcess(command, statuses[len(calls) - 1])
 
     monkeypatch.setattr(launch.subprocess, "run", process)
-    assert launch.main(arguments("--seconds", "60", "--only", "card")) == 0
-    first, second = calls
-    assert "--go-on" not in first and "--go-on" in second and "--worker" in second
-    assert first[first.index("--until") :][:2] == second[second.index("--until") :][:2]
+    until = run.time() + 60
+    assert launch.main(arguments(*words)) == statuses[-1] and len(calls) == len(statuses)
+    for number, command in enumerate(calls):
+        assert command[:5] == [sys.executable, "-u", "-m", "specdec_lite", "gpu"]
+        given = vars(arguments(*command[5:]))
+        assert given["until"] == pytest.approx(until, abs=9)
+        more = {"worker": True, "go_on": number > 0, "until": given["until"]}
+        assert given == vars(arguments(*words)) | more
 
 
 def arguments(*words):
-    from specdec_lite.__main__ import command_line
-
     return command_line().parse_args(["gpu", *words])
 
 
-def test_no_time_means_no_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "resolve_device", lambda device: CPU)
-    with pytest.raises(ValueError, match="--tiny"):
-        run.run_steps(arguments("--out", str(tmp_path)))
-
-
 def test_the_shapes_are_the_published_models():
+    assert {name: tiny(config) for name, config in MODELS.items()} == TINY.models
     billions = {name: native_size(config).parameters / 1e9 for name, config in MODELS.items()}
     assert billions["Llama-3.1-8B"] == pytest.approx(8.03, abs=0.01)
     assert billions["Llama-3.2-3B"] == pytest.approx(3.21, abs=0.01)
@@ -326,13 +447,18 @@ def test_every_shape_passes_at_full_size(name):
         assert logits.shape == (batch, k, model.config.vocab_size)
 
 
-@pytest.mark.parametrize("scale, card", [(FULL, 78 << 30), (SMALL, 14.5 * (1 << 30))])
-def test_the_steps_fit_the_card(scale, card):
+@pytest.mark.parametrize(
+    "scale, card, without",
+    [
+        (FULL, 78 << 30, ()),
+        (FULL, 39 << 30, ("slices", "quarter")),
+        (SMALL, 32 << 30, ("slices", "quarter", "experts")),
+        (SMALL, int(14.5 * (1 << 30)), ("slices", "quarter", "experts")),
+    ],
+)
+def test_the_steps_fit_the_card(scale, card, without, monkeypatch):
+    sizes = SimpleNamespace(total_memory=card)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: sizes)
+    assert run.scale_of(torch.device("cuda"), False) is scale
     for name, step in run.STEPS.items():
-        if scale is SMALL and name in ("slices", "quarter", "experts"):
-            continue
-        assert run.bytes_of(step, scale, torch.bfloat16) < card, name
-
-
-def test_the_models_of_a_whole_pass_are_transformers(bench):
-    assert isinstance(bench.model("block"), Transformer)
+        assert name in without or run.bytes_of(step, scale, torch.bfloat16) < card, name

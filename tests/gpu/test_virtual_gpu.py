@@ -23,19 +23,23 @@ CEILINGS = {
     for temperature, waits in rows.items()
 }
 """Waits per round, as recorded: {"method, T = …": {"reads": n, "uploads": n}}."""
-PLAN = launch.NAMES
 SMALL_CARDS = json.loads((TESTS / "gpu" / "small_cards.json").read_text(encoding="utf-8"))
 SERVING = ("a batch, T = 0", "a batch, T = 1", "diagnose", "the panel")
 SERVING += ("a wrapped model: Llama", "a wrapped model: GPT2")
 TRAINING = ("training eagle, pair", "training eagle, smollm2", "the losses of other heads")
 EXISTING = ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing_more.py")
-CAPABILITIES = ("9.0", "7.5")
-
-
-def cases(checks, capabilities=CAPABILITIES) -> pytest.MarkDecorator:
-    """Return one case for each capability and check."""
-    rows = [(capability, check) for capability in capabilities for check in checks]
-    return pytest.mark.parametrize("capability, check", rows)
+CHECKS = [
+    pytest.param(suite, capability, check, marks=mark)
+    for suite, capability, checks, mark in (
+        ("existing", "9.0", EXISTING, pytest.mark.slow),
+        ("serving", "9.0", SERVING, pytest.mark.slow),
+        ("serving", "7.5", SERVING, pytest.mark.weekly),
+        ("training", "9.0", TRAINING, pytest.mark.weekly),
+        ("training", "7.5", TRAINING, pytest.mark.weekly),
+        ("plan", "9.0", launch.NAMES, pytest.mark.slow),
+    )
+    for check in checks
+]
 
 
 @pytest.fixture(scope="session")
@@ -57,16 +61,15 @@ def recorded(tmp_path_factory):
     return outcomes
 
 
-@pytest.mark.slow
-@cases(EXISTING, CAPABILITIES[:1])
-def test_the_tests_that_need_a_gpu_pass(recorded, capability, check):
-    assert recorded("existing", capability)[check]["error"] is None
+@pytest.mark.parametrize("suite, capability, check", CHECKS)
+def test_a_check_passes_on_the_virtual_gpu(recorded, suite, capability, check):
+    assert recorded(suite, capability)[check]["error"] is None
 
 
 @pytest.mark.slow
-@cases(CEILINGS, CAPABILITIES[:1])
-def test_a_method_decodes_the_cpus_text_and_waits_seldom(recorded, capability, check):
-    found = recorded("methods", capability)[check]
+@pytest.mark.parametrize("check", CEILINGS)
+def test_a_method_decodes_the_cpus_text_and_waits_seldom(recorded, check):
+    found = recorded("methods", "9.0")[check]
     assert found["error"] is None
     for kind, most in CEILINGS[check].items():
         assert found[kind] <= math.ceil(most), found["sites"]
@@ -74,31 +77,7 @@ def test_a_method_decodes_the_cpus_text_and_waits_seldom(recorded, capability, c
 
 @pytest.mark.slow
 def test_every_method_has_a_ceiling(recorded):
-    assert set(recorded("methods", CAPABILITIES[0])) == set(CEILINGS)
-
-
-@pytest.mark.slow
-@cases(SERVING, CAPABILITIES[:1])
-def test_batches_diagnosis_and_wrapped_models(recorded, capability, check):
-    assert recorded("serving", capability)[check]["error"] is None
-
-
-@pytest.mark.weekly
-@cases(SERVING, CAPABILITIES[1:])
-def test_batches_diagnosis_and_wrapped_models_in_float16(recorded, capability, check):
-    assert recorded("serving", capability)[check]["error"] is None
-
-
-@pytest.mark.weekly
-@cases(TRAINING)
-def test_training_commands(recorded, capability, check):
-    assert recorded("training", capability)[check]["error"] is None
-
-
-@pytest.mark.slow
-@cases(PLAN, CAPABILITIES[:1])
-def test_a_step_of_the_gpu_plan(recorded, capability, check):
-    assert recorded("plan", capability)[check]["error"] is None
+    assert set(recorded("methods", "9.0")) == set(CEILINGS)
 
 
 @pytest.mark.slow

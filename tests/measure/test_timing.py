@@ -10,7 +10,7 @@ from models_zoo import Wrapped, native, perturbed
 
 from specdec_lite import CausalLM, speculation, timing
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.measure import machine, stamps
+from specdec_lite.measure import clocks, machine, stamps
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Drafter, Session
@@ -154,18 +154,54 @@ def test_a_pass_over_a_tree_feeds_its_root(monkeypatch):
     assert fed == [(3, None), (4, tree), (4, tree)]
 
 
-def test_alternating_passes_share_one_cache_per_batch(monkeypatch):
+def test_pass_times_feed_k_tokens_in_every_row_and_reserve_one_cache_per_batch(monkeypatch):
     """With static shapes every additional cache would be captured and stored."""
-    target = native(dtype=torch.float32)
-    batches = []
-    new_cache = target.new_cache
-    monkeypatch.setattr(
-        target,
-        "new_cache",
-        lambda *sizes, **more: batches.append(sizes[0]) or new_cache(*sizes, **more),
+    target, fed, batches = native(dtype=torch.float32), [], []
+    score, new_cache = target.score, target.new_cache
+
+    def recording(tokens, cache, **options):
+        fed.append((tuple(tokens.shape), cache.length))
+        return score(tokens, cache, **options)
+
+    reserving = lambda *sizes, **more: batches.append(sizes[0]) or new_cache(*sizes, **more)
+    monkeypatch.setattr(target, "score", recording)
+    monkeypatch.setattr(target, "new_cache", reserving)
+    times = timing.pass_times(target, (1, 3, 40), 8, batches=(1, 2), repeats=2)
+    assert batches == [1, 2] and set(times) == {(b, k) for b in (1, 2) for k in (1, 3, 40)}
+    assert {shape for shape, length in fed if length == 8} == set(times)
+    assert {length for _, length in fed} == {0, 8}, "every pass starts from the same context"
+
+
+def test_spreads_are_medians_and_quartiles_of_the_samples(monkeypatch):
+    readings = iter([9.0, 9.0, 9.0, 5.0, 1.0, 3.0, 2.0, 4.0])
+    monkeypatch.setattr(clocks, "clocked", lambda job, device: next(readings))
+    spread = timing.spreads({"job": lambda: None}, CPU, repeats=5, warmup=3)["job"]
+    assert (spread.low, spread.median, spread.high) == (2.0, 3.0, 4.0)
+    monkeypatch.setattr(clocks, "clocked", lambda job, device: 7.0)
+    assert timing.spreads({"job": lambda: None}, CPU, repeats=1, warmup=0)["job"] == timing.Spread(
+        7.0, 7.0, 7.0
     )
-    times = timing.pass_times(target, (1, 3, 5), 8, batches=(1, 2), repeats=1)
-    assert batches == [1, 2] and len(times) == 6
+    assert timing.interleaved({"job": lambda: None}, CPU, repeats=4) == {"job": 7.0}
+
+
+def test_a_budget_stops_after_one_repetition_at_least(monkeypatch):
+    monkeypatch.setattr(clocks, "clocked", lambda job, device: 1.0)
+    assert timing.samples({"a": None, "b": None}, CPU, repeats=50, warmup=1, budget=0.0) == {
+        "a": [1.0],
+        "b": [1.0],
+    }
+    assert len(timing.samples({"a": None}, CPU, repeats=50, warmup=1, budget=1e9)["a"]) == 50
+
+
+def test_cache_size_is_bytes_or_unknown():
+    size = timing.cache_bytes()
+    assert size is None or size >= 1 << 14
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_is_timed_with_its_events():
+    a = torch.randn(512, 512, device="cuda")
+    assert timing.spreads({"product": lambda: a @ a}, a.device, repeats=3)["product"].median > 0
 
 
 def test_the_state_and_versions_of_a_gpu_are_recorded(monkeypatch):

@@ -49,10 +49,10 @@ def test_a_chat_template_takes_turns():
     class Chat:
         chat_template = "a template"
 
-        def apply_chat_template(self, turns, **options):
-            return [turn["role"][0] for turn in turns]
+        def apply_chat_template(self, turns, add_generation_prompt, **options):
+            return [*(turn["role"][0] for turn in turns), add_generation_prompt]
 
-    assert EVERY["multi-turn"][0].encode(Chat()) == ["u", "a", "u"]
+    assert EVERY["multi-turn"][0].encode(Chat()) == ["u", "a", "u", True]
 
 
 def test_a_changed_file_is_rejected(tmp_path, monkeypatch):
@@ -81,4 +81,5 @@ def test_the_public_set_is_read_from_its_package_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark_prompts, "HUMANEVAL_SHA256", own_hash)
     (prompt,) = load_benchmark_prompts(["humaneval", "json"])["humaneval"]
     assert prompt.document == task["prompt"] and task["prompt"] in prompt.messages[0]
+    assert (prompt.id, prompt.kind) == ("HumanEval/0", "humaneval")
     assert "humaneval" not in load_benchmark_prompts()

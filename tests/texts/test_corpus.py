@@ -29,6 +29,7 @@ def test_tests_of_held_out_modules_are_left_out(trained_on):
         "import graphlib\n" in text or "import fractions\n" in text and "class FractionTest" in text
         for text in trained_on["tests"]
     )
+    assert {*trained_on} == {"library", "tests", "docs"}
     assert all(len(texts) > 10 for texts in trained_on.values())
 
 

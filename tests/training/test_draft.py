@@ -54,28 +54,6 @@ def test_a_draft_learns_the_distribution_and_not_a_shifted_one(tmp_path):
     assert right > fresh + 0.2 and right > wrong + 0.1
 
 
-def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path, monkeypatch):
-    log_probs = draft.target_log_probs(TARGET, tmp_path)
-    plan = Plan(6, 1e-2, 8, warmup=2)
-    whole = train_draft(log_probs, tmp_path / "whole", plan)
-    from specdec_lite.training import loop
-
-    clock = iter(range(0, 10**6, 1000))  # every step is saved
-    monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
-    passes = iter(range(10))
-
-    def interrupted(tokens):
-        if next(passes) == 3:
-            raise KeyboardInterrupt
-        return log_probs(tokens)
-
-    with pytest.raises(KeyboardInterrupt):
-        train_draft(interrupted, tmp_path / "broken", plan)
-    resumed = train_draft(log_probs, tmp_path / "broken", plan)
-    for ours, theirs in zip(whole.parameters(), resumed.parameters()):
-        assert torch.equal(ours, theirs)
-
-
 def test_without_a_target_the_draft_learns_the_text(tmp_path):
     model = draft.small_model(TARGET, 64)
     log_probs = draft.target_log_probs(TARGET, tmp_path)

@@ -50,7 +50,7 @@ class Interrupted(Exception):
     pass
 
 
-def run(folder, interrupt_at=None, monkeypatch=None):
+def run(folder, interrupt_at=None, **options):
     """Return the weights after the plan; raise Interrupted before step `interrupt_at`."""
     model = initialize(Transformer(SHAPE))
     loss, count = next_token_loss(model), iter(range(100))
@@ -60,17 +60,15 @@ def run(folder, interrupt_at=None, monkeypatch=None):
             raise Interrupted
         return loss(rows)
 
-    train(model, counted, STREAMS, PLAN, folder / "model.pt")
+    folder.mkdir(exist_ok=True)
+    train(model, counted, STREAMS, PLAN, folder / "model.pt", **options)
     return model.state_dict()
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     clock = iter(range(0, 10**9, 1000))
-    monkeypatch.setattr(
-        time, "monotonic", lambda: next(clock)
-    )  # every step is long enough ago to save
-    (tmp_path / "whole").mkdir(), (tmp_path / "parts").mkdir()
-    whole = run(tmp_path / "whole")
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))  # long enough to save every step
+    whole, timed = run(tmp_path / "whole"), initialize(Transformer(SHAPE)).state_dict()
     with pytest.raises(Interrupted):
         run(tmp_path / "parts", interrupt_at=5)
     with pytest.raises(Interrupted):
@@ -83,8 +81,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     assert not torch.equal(
         whole["embedding.weight"], initialize(Transformer(SHAPE)).state_dict()["embedding.weight"]
     )
+    for _ in range(PLAN.steps):  # each call ends with its time, after a step
+        assert not any(map(torch.equal, whole.values(), timed.values()))
+        timed = run(tmp_path / "timed", limit=0)
     finished = run(tmp_path / "parts")  # nothing left to do
-    assert all(torch.equal(whole[name], finished[name]) for name in whole)
+    for other in (finished, timed):
+        assert all(torch.equal(whole[name], other[name]) for name in whole)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from drafted_rows import altered, changed, differences
 from models_zoo import PROMPT, native
 from registry import exit_head, lookahead
 from torch import nn
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import EarlyExitDrafter, PassDrafter
-from specdec_lite.drafters.chain import RoundSession
 from specdec_lite.loading.weights import save, shipped_folder
 from specdec_lite.training.losses import exit_states, lookahead_chains
 
@@ -16,28 +16,21 @@ TARGET = native(num_layers=4)
 TEXT = torch.tensor([[*PROMPT, 11, 4, 40, 22, 6, 19]])
 
 
-def first_rows(drafter, session, monkeypatch, target=TARGET):
-    """Return the first proposal after TEXT without its last token."""
-    proposals = []
-    propose = session.propose
+def exits(target, adapter=lambda states: states):
+    """Return the function of a path's rows behind block 2, as an adapter is trained on them."""
 
-    def recorded(self, context):
-        proposals.append(propose(self, context))
-        return proposals[-1]
+    def rows(context, drafted):
+        text = torch.cat((context.tokens, drafted))[None]
+        states = exit_states(target.model, text, [2])[2][0, len(context.tokens) - 1 :]
+        return target.model.head(adapter(states)).softmax(-1)
 
-    monkeypatch.setattr(session, "propose", recorded)
-    next(stream(target, TEXT[0], drafter, 8, 1.0, seed=0))
-    return proposals[0]
+    return rows
 
 
-def test_an_adapter_is_trained_on_what_it_drafts_from(monkeypatch):
+def test_an_adapter_is_trained_on_what_it_drafts_from():
     adapter = exit_head(TARGET, 2)
-    proposal = first_rows(
-        EarlyExitDrafter(TARGET, 2, 2, adapter=adapter), RoundSession, monkeypatch
-    )
-    state = exit_states(TARGET.model, TEXT, [2])[2]
-    expected = TARGET.model.head(adapter(state))[0, -1].softmax(-1)
-    assert (proposal.probs[0] - expected).abs().max() < 1e-10
+    drafter = EarlyExitDrafter(TARGET, 2, 2, adapter=adapter)
+    assert max(differences(TARGET, drafter, PROMPT, exits(TARGET, adapter))[0]) < 1e-10
 
 
 @pytest.mark.parametrize("norm", [None, "right", "next"])
@@ -51,25 +44,27 @@ def test_the_wrong_norm_at_an_exit_changes_its_distribution(norm, monkeypatch):
     model = target.model
     exit_norm = {None: nn.Identity(), "right": model.norm, "next": model.blocks[2].norm1}[norm]
 
-    class Exit(RoundSession):
-        def propose(self, context):
+    def exit_through(session):
+        propose = session.propose
+
+        def normed(context):
             with monkeypatch.context() as patch:
                 patch.setitem(model._modules, "norm", exit_norm)
-                return super().propose(context)
+                return propose(context)
 
-    drafter = EarlyExitDrafter(target, 2, 2)
-    drafter.start = lambda context: Exit(drafter)
+        session.propose = normed
+
+    drafter = changed(EarlyExitDrafter(target, 2, 2), exit_through)
     plain = generate(target, TEXT[0], max_new_tokens=20).tokens
     assert torch.equal(generate(target, TEXT[0], drafter, 20).tokens, plain)
-    proposal = first_rows(drafter, Exit, monkeypatch, target)
-    expected = model.head(exit_states(model, TEXT, [2])[2])[0, -1].softmax(-1)
-    error = (proposal.probs[0] - expected).abs().max()
+    error = max(differences(target, drafter, PROMPT, exits(target))[0])
     assert error < 1e-10 if norm == "right" else error > 0.01
 
 
-def test_lookahead_rows_are_trained_on_what_they_draft_from(monkeypatch):
-    rows = lookahead(TARGET, 3)
-    proposal = first_rows(PassDrafter(TARGET, rows), RoundSession, monkeypatch)
+def test_lookahead_rows_are_trained_on_what_they_draft_from():
+    rows, proposals = lookahead(TARGET, 3), []
+    noted = lambda session, proposal, context: proposals.append(proposal) or proposal
+    next(stream(TARGET, TEXT[0], altered(PassDrafter(TARGET, rows), noted), 8, 1.0, seed=0))
     length = TEXT.shape[1]
     anchors = torch.tensor([4, length - 1])
     positions, mask = lookahead_chains(anchors, length, 3)
@@ -85,7 +80,7 @@ def test_lookahead_rows_are_trained_on_what_they_draft_from(monkeypatch):
         states=(0, fed),
     )
     expected = TARGET.model.head(states["final"][0, -3:]).softmax(-1)
-    assert (proposal.probs[1:] - expected).abs().max() < 1e-10
+    assert (proposals[0].probs[1:] - expected).abs().max() < 1e-10
 
 
 def test_the_shipped_file_of_a_target_is_found(tmp_path):

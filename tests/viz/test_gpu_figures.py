@@ -16,19 +16,10 @@ from specdec_book.recordings import measured
 from specdec_book.viz import gpu_figures, gpu_report, payoff, serving
 from specdec_book.viz.explorer import Explorer
 
-FIGURES = {
-    gpu_figures.passes_figure: ["passes"],
-    gpu_figures.map_figure: ["synthetic"],
-    gpu_figures.modes_figure: ["rounds"],
-    gpu_figures.drafts_figure: ["passes", "drafts"],
-    gpu_figures.formula_figure: ["passes", "drafts"],
-}
-CARDS = {
-    name: check["recording"]
-    for name, check in json.loads(
-        (ROOT / "tests" / "gpu" / "small_cards.json").read_text("utf-8")
-    ).items()
-}
+NAMES = "passes", "map", "modes", "drafts", "formula"
+FIGURES = [getattr(gpu_figures, f"{name}_figure") for name in NAMES]
+STORED = json.loads((ROOT / "tests" / "gpu" / "small_cards.json").read_text("utf-8"))
+CARDS = {name: check["recording"] for name, check in STORED.items()}
 T4, RTX, A10 = CARDS
 
 
@@ -43,8 +34,7 @@ def with_own(gpus, tmp_path, monkeypatch):
 
     def of(*names):
         for name in names:
-            file = tmp_path / f"{name}.json"
-            file.write_text(json.dumps(CARDS[name]), "utf-8")
+            (tmp_path / f"{name}.json").write_text(json.dumps(CARDS[name]), "utf-8")
         monkeypatch.setattr(measured, "FOLDERS", (tmp_path,))
         return measured.gpus()
 
@@ -112,22 +102,22 @@ def test_what_cannot_be_shown_is_named(tmp_path, with_own, capsys):
     (tmp_path / "half.json").write_text('{"what": ', "utf-8")
     stamp = {name: CARDS[T4][name] for name in ("what", "date", "command", "machine", "versions")}
     (tmp_path / "old.json").write_text(json.dumps(stamp | {"rows": [1]}), "utf-8")
-    rows = {"steps": CARDS[A10]["steps"] | {"passes": {"rows": [{"batch": 1}]}}}
+    modes = {"gamma": 4, "lossless": [], "T = 0": {"modes": {"eager": {"speedup": 1.5}}}}
+    rows = {"steps": {"passes": {"rows": [{"batch": 1}]}, "rounds": modes}}
     (tmp_path / "older.json").write_text(json.dumps(CARDS[A10] | rows), "utf-8")
     own, notes = measured.scan()
     assert {each.machine: each.date for each in own}[T4] == "2027-01-01" and len(own) == 3
     assert sum("measured twice" in note for note in notes) == 1
     assert sum("half.json is left out" in note for note in notes) == 1
     assert sum(f"old.json is left out: {measured.OLD}" in note for note in notes) == 1
-    assert measured.OLD in measured.why_missing(own[-1], "passes")
+    assert all(measured.OLD in measured.why_missing(own[-1], each) for each in ("passes", "rounds"))
+    assert measured.recorded_pairs() and gpu_report.report(own)
     gpu_report.announce()
     said = capsys.readouterr().out
     assert "your GPU, Tesla T4" in said and "half.json" in said and "passes of the target" in said
 
 
-def test_a_gpu_without_a_recording_is_offered_the_line_that_makes_one(
-    monkeypatch, capsys, tmp_path
-):
+def test_a_gpu_without_a_recording_is_offered_its_command(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(measured, "FOLDERS", (tmp_path,))
     gpu_report.announce()
     assert not capsys.readouterr().out
@@ -155,8 +145,7 @@ def test_what_to_doubt_is_computed_from_the_recording(gpus):
 
 def test_the_passes_are_the_recorded_ones(gpus):
     rows = gpus[0].data["steps"]["passes"]["rows"]
-    find = lambda k: next(
-        r["seconds"] for r in rows if (r["batch"], r["k"], r["context"]) == (128, k, 512)
-    )
+    times = {(r["batch"], r["k"], r["context"]): r["seconds"] for r in rows}
     line = next(t for t in gpu_figures.passes_figure(gpus).data if t.name == "target, B = 128")
-    assert line.x[-1] == 16 and line.y[-1] == pytest.approx(find(16) / find(1))
+    assert line.x[-1] == 16
+    assert line.y[-1] == pytest.approx(times[128, 16, 512] / times[128, 1, 512])

@@ -264,7 +264,7 @@ def test_stepped_and_scrubbed(mounted, width):
     page.get_by_label("Moment").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    says(page, SUMMARY, "The draft proposes")
+    says(page, SUMMARY, "The draft model proposes")
     page.keyboard.press("End")
     says(page, SUMMARY, "One pass of the target emitted")
     page.keyboard.press("ArrowLeft")
@@ -272,7 +272,7 @@ def test_stepped_and_scrubbed(mounted, width):
     page.get_by_role("button", name="round 3").press("Enter")
     assert at() == first_of("text", round=2)
     page.get_by_role("button", name="Step").click()
-    says(page, SUMMARY, "The draft proposes")
+    says(page, SUMMARY, "The draft model proposes")
     assert "ArrowRight" not in page.evaluate("heard")
 
 

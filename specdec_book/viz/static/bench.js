@@ -81,7 +81,7 @@ const presets = [
   pair("the first example", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
   pair("the second example", [0.6, 0.3, 0.1], [0.4, 0.5, 0.1]),
   pair("draft = target", [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]),
-  pair("a draft that lacks a token", [0.3, 0.25, 0.25, 0.2], [0.5, 0.3, 0.2, 0]),
+  pair("a draft model that lacks a token", [0.3, 0.25, 0.25, 0.2], [0.5, 0.3, 0.2, 0]),
   pair("little overlap", [0.5, 0.4, 0.1, 0], [0, 0.1, 0.4, 0.5]),
   pair(
     "eight tokens",
@@ -206,7 +206,7 @@ const TASKS = {
       if (s.rule !== "exact") return needsRule(s, "exact");
       const isHalf = Math.abs(r.acceptance - 0.5) < 0.0125;
       return isHalf
-        ? "Solved: half of the drafts are rejected, and the rule still emits p. A worse draft costs speed, not text."
+        ? "Solved: half of the drafts are rejected, and the rule still emits p. A worse draft model costs speed, not text."
         : `The rule keeps ${percent(r.acceptance)} of the drafts, and it emits p.`;
     },
   },
@@ -562,10 +562,9 @@ function render({ model, el }) {
   };
   const controls = [
     field(`${id}-rule`, "Rule", ruleMenu),
-    field(`${id}-preset`, "Start from", preset),
-    field(`${id}-size`, "Vocabulary", size),
     ...(model.get("siblings") ? [field(`${id}-rejected`, "Sibling under test", siblings)] : []),
   ];
+  const pairs = [field(`${id}-preset`, "Start from", preset), field(`${id}-size`, "Vocabulary", size)];
   const layout = ({ task, spoken, ...own }) => {
     ({ repaint } = own);
     return [
@@ -576,7 +575,7 @@ function render({ model, el }) {
       chartRow(charts.round.node, counted),
       ...(isPhone ? [] : [drawRow]),
       spoken,
-      distance,
+      foldRow(foldOf("Start from another pair", controlRow(...pairs)), distance),
     ];
   };
   return panel({ model, el }, spec, layout, draw);

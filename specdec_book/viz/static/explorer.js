@@ -70,7 +70,7 @@ const UPPER = { top: 14, bottom: 66 };
 const RATIO = { top: UPPER.bottom + 18, height: 192, low: 94, below: 40 };
 const PLANE = 170; // of the plane in its fold
 const solved = (alpha, gamma) =>
-  `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;
+  `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. Drafts that cost a fifth of the target need this acceptance rate.`;
 
 // Results -----------------------------------------------------------------------------------------
 

@@ -186,7 +186,7 @@ function render({ model, el }) {
   const layout = ({ task, spoken, tiles: [few, rest] }) => [
     task,
     controlRow(field(`${id}-text`, "the text so far", text), budget),
-    chartRow(figure("Grown by the draft's confidence", "sdl-half", left, captions[0]), fixed),
+    chartRow(figure("Grown by the drafter's confidence", "sdl-half", left, captions[0]), fixed),
     make("div", {}, spoken),
     few,
     foldRow(rest, foldOf("Both trees as numbers", table)),

@@ -201,7 +201,7 @@ function drawGrid(grid, round, moment, options, before) {
   const states = round.rows.flatMap((row, i) =>
     wordsOf(row).map((word, j) => `${named(word)} ${fate(round, moment, i, j)}`),
   );
-  const own = lengths.draft === null ? "" : `, in the draft's cache: ${lengths.draft}`;
+  const own = lengths.draft === null ? "" : `, in the draft model's cache: ${lengths.draft}`;
   grid.setAttribute(
     "aria-label",
     `${states.join(", ")}.${options.caches ? ` Tokens in the target's cache: ${lengths.target}${own}.` : ""}`,

@@ -152,7 +152,7 @@ function render({ model, el }) {
   const layers = Math.max(...Object.values(targets).map((each) => each.layers));
   const longestState = `0.00× so far. The best of all ${countSets({ layers })} sets has 0.00×, and so on.`;
   const caption =
-    "A: attention. M: MLP. Dashed and crossed out: skipped by the draft. Number: change of the predicted speedup if you toggle this switch.";
+    "A: attention. M: MLP. Dashed and crossed out: skipped in drafting. Number: change of the predicted speedup if you toggle this switch.";
   const allOn = make(
     "div",
     { class: "sdl-row" },

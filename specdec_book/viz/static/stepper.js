@@ -56,12 +56,12 @@ function sentence(round, moment) {
     const fed = round.context - round.draft_cache;
     const first =
       index === 0
-        ? ` This pass reads ${fed === 1 ? "the last committed token" : `${fed} tokens, because the draft's cache lacked one of them`}.`
+        ? ` This pass reads ${fed === 1 ? "the last committed token" : `${fed} tokens, because the draft model's cache lacked one of them`}.`
         : "";
     const { text, q, drawn } = round.drafts[index];
     const how =
       drawn === null
-        ? "It is the draft's likeliest token"
+        ? "It is the draft model's likeliest token"
         : `It was drawn with the uniform ${digits(drawn)} and has q = ${digits(q)}`;
     return `Draft pass ${index + 1} proposes ${quoted(text)}. ${how}.${first} ${caches}`;
   }
@@ -103,7 +103,7 @@ function testSentence(round, i) {
 function taskState(rounds, moment) {
   if (!rounds.some(isFullyAccepted)) return "This recording has no such round; record one with another seed.";
   if (moment.kind !== "cut")
-    return `Here the target's cache holds ${moment.target} tokens and the draft's cache ${moment.draft}.`;
+    return `Here the target's cache holds ${moment.target} tokens and the draft model's cache ${moment.draft}.`;
   if (!isFullyAccepted(rounds[moment.round]))
     return `A draft was rejected in this round, so both caches hold ${moment.target} tokens.`;
   return `Solved: target ${moment.target}, draft ${moment.draft}. The last draft was accepted, but no draft pass has read it. The first draft pass of the next round therefore reads two tokens.`;

@@ -61,7 +61,7 @@ const formulas = {
 // One bar per position: the draft's probability of its first token there. Below: the extent of each round's draft.
 // Returns a function that shows rounds; it does not rebuild the bars.
 function newStrip(svg, words, places) {
-  const [left, top, height] = [16, 6, 54];
+  const [left, top, height] = [16, 6, 40];
   const foot = top + height;
   const bars = places.map(({ q, right }, place) => {
     const confidence = q[0] ?? 0;
@@ -191,10 +191,10 @@ function render({ model, el }) {
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
   const strip = chart(
-    "The draft's confidence at each position, and the draft of each round",
+    "The drafter's confidence at each position, and the draft of each round",
     "Bars: accepted (filled) or rejected (hollow). Lines: accepted and wasted (dashed) drafts. Dots: the target's tokens.",
     "",
-    { height: 84 },
+    { height: 70 },
   );
   const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 110 });
   const showStrip = newStrip(strip.svg, words, places);

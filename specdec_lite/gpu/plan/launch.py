@@ -12,6 +12,8 @@ SECONDS = 300.0
 """Default budget of a whole run."""
 BROKEN = 3
 """Exit status of a process whose device no longer works."""
+LATE = 124
+"""Exit status if a process did not end with its time."""
 INTERRUPTED = 130
 """Exit status after an interrupt from the keyboard."""
 RESTARTS = 4
@@ -57,15 +59,16 @@ def main(args: argparse.Namespace) -> int:
         left = until - time()
         command = [sys.executable, "-u", "-m", "specdec_lite", "gpu", "--worker"]
         command += [*options_of(args), "--until", f"{until:.1f}", *["--go-on"] * (turn > 0)]
-        limit = None if args.tiny else left + 60
+        limit, why = None if args.tiny else left + 60, "interrupted"
         try:
             status = subprocess.run(command, timeout=limit).returncode
         except subprocess.TimeoutExpired:
-            return BROKEN
+            status, why = LATE, "the time is over"
         except KeyboardInterrupt:
-            print("interrupted: what was measured is kept, and --resume measures the rest")
-            return INTERRUPTED
-        if status in (0, 2) or left < 0:
+            status = INTERRUPTED
+        if status in (LATE, INTERRUPTED):
+            print(f"{why}: what was measured is kept, and --resume measures the rest", flush=True)
+        if status in (0, 2, LATE, INTERRUPTED) or left < 0:
             break
         print(f"the process ended with status {status}; another one continues", flush=True)
     return status

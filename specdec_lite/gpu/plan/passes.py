@@ -179,7 +179,6 @@ class ExpertLayers:
         up, down = (sizes.experts, 2 * sizes.width, hidden), (sizes.experts, hidden, sizes.width)
         self.up = [make(*up).transpose(1, 2) for _ in range(layers)]
         self.down = [make(*down).transpose(1, 2) for _ in range(layers)]
-        self.grouped = grouped_products(self.up[0])
 
     def mlp(self, chosen: Tensor) -> Callable[[int, Block, Tensor], Tensor]:
         """Return the MLP of a pass whose tokens go to the experts `chosen` [layers, rows, chosen]."""
@@ -193,45 +192,29 @@ class ExpertLayers:
             counts = torch.zeros(experts, dtype=torch.int32, device=x.device)
             counts.scatter_add_(0, flat, torch.ones_like(flat, dtype=torch.int32))
             ends, source = counts.cumsum(0, dtype=torch.int32), order // each
-            gate, up = self.grouped(rows[source], self.up[layer], ends).chunk(2, dim=-1)
-            mixed = self.grouped(F.silu(gate) * up, self.down[layer], ends)
+            gate, up = grouped(rows[source], self.up[layer], ends).chunk(2, dim=-1)
+            mixed = grouped(F.silu(gate) * up, self.down[layer], ends)
             mixed = mixed * weights.flatten()[order, None].to(mixed.dtype)
             return torch.zeros_like(rows).index_add_(0, source, mixed).view_as(x)
 
         return run
 
 
-def grouped_products(weights: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return (rows [m, d], weights [experts, d, n], ends [experts]) → rows [m, n].
-
-    It is PyTorch's grouped product where that runs, otherwise one product per expert.
-    """
-    if weights.device.type == "cuda":
-        # Elsewhere PyTorch's own replacement reads the ends back, which no graph can capture.
-        is_built_for = torch.cuda.get_device_capability(weights.device)[0] in (9, 10)
-        if weights.dtype != torch.bfloat16 or not is_built_for:
-            return one_by_one
-    try:
-        rows = weights.new_zeros(16, weights.shape[1])
-        grouped(rows, weights, torch.full(weights.shape[:1], 16, device=rows.device).int())
-    except (AttributeError, RuntimeError):
-        return one_by_one
-    return grouped
+def has_grouped_products(bench: Bench) -> bool:
+    """Return whether a graph can capture PyTorch's grouped product on this device."""
+    if bench.device.type != "cuda" or not hasattr(torch, "_grouped_mm"):
+        return hasattr(torch, "_grouped_mm")
+    # Elsewhere PyTorch's own replacement reads the ends back, which no graph can capture.
+    is_built_for = torch.cuda.get_device_capability(bench.device)[0] in (9, 10)
+    return bench.dtype == torch.bfloat16 and is_built_for
 
 
 def grouped(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """Return the products of sorted rows with their experts, in one kernel."""
+    """Return the products of sorted rows with their experts, in one kernel.
+
+    Shapes: rows [m, d], weights [experts, d, n], ends [experts]; result [m, n].
+    """
     return torch._grouped_mm(rows, weights, offs=ends)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def one_by_one(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """Return the products of sorted rows with their experts, one product each."""
-    parts, start = [], 0
-    for expert, end in enumerate(ends.tolist()):
-        if end > start:
-            parts.append(rows[start:end] @ weights[expert])
-        start = end
-    return torch.cat(parts)
 
 
 def routing(kind: str, sizes: Experts, rows: int) -> Tensor:
@@ -255,13 +238,12 @@ def routing(kind: str, sizes: Experts, rows: int) -> Tensor:
 @torch.inference_mode()
 def expert_passes(bench: Bench) -> dict:
     """Time T(B, k) of a stack of mixture-of-experts layers, by routing."""
+    if not has_grouped_products(bench):
+        raise CannotRun("PyTorch has no grouped product for this card and dtype")
     sizes, context = bench.scale.experts, bench.scale.contexts[0]
     config: TransformerConfig = sizes.attention
     model = random_transformer(config, bench.device, bench.dtype)
     experts, buffer = ExpertLayers(bench, sizes), bench.cache_buffer()
-    captures = experts.grouped is grouped
-    if bench.graphs and not captures:
-        raise CannotRun("this PyTorch has no grouped product for this card and dtype")
     ks = [k for k in bench.scale.ks if k <= 8]
 
     def jobs():
@@ -277,13 +259,12 @@ def expert_passes(bench: Bench) -> dict:
 
             yield about, make
 
-    about = {
+    about: dict = {
         "experts": sizes.experts,
         "chosen": sizes.chosen,
         "layers": config.num_layers,
         "layers_of_the_whole": sizes.whole,
         "bytes_per_expert": 3 * config.hidden_size * sizes.width * bench.dtype.itemsize,
-        "products": "grouped" if captures else "one by one",
         "context": context,
     }
     return timed_cells(bench, [], jobs(), **described(model) | about)

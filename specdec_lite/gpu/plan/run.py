@@ -34,8 +34,8 @@ from specdec_lite.measure.machine import machine_state
 
 EVERY = 3.0
 """Seconds between two writes of an unfinished step."""
-LARGE = 30 << 30
-"""Bytes of memory from which a card is measured with the shapes of `FULL`."""
+LARGE = 38 << 30
+"""Bytes of memory from which a card has room for the passes and rounds of `FULL`."""
 UNFINISHED = "did not finish: the process ended"
 
 
@@ -101,8 +101,11 @@ class Recorder:
 
 
 def recorded_steps(path: Path) -> dict[str, dict]:
-    """Return the steps of a recording; none if there is no such file."""
-    return json.loads(path.read_text("utf-8"))["steps"] if path.exists() else {}
+    """Return the steps of a recording; none without a file, or if another version wrote it."""
+    try:
+        return dict(json.loads(path.read_text("utf-8"))["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def bytes_of(step: Step, scale: Scale, dtype: torch.dtype) -> float:
@@ -182,16 +185,12 @@ def summary(result: dict) -> str:
             for t in ("T = 0", "T = 1")
             if (modes := result[t]["modes"])
         )
-    rows = result.get("rows", [])
-    if rows and "speedup" in rows[0]:
-        parts = [f"B={r['batch']} γ={r['gamma']} {r['speedup']['0.7']:.2f}×" for r in rows[:5]]
-        return f"{len(rows)} rows; at α = 0.7: {', '.join(parts)}"
-    return f"{len(rows)} rows"
+    return f"{len(result.get('rows', []))} rows"
 
 
 def no_gpu() -> str:
     """Return why PyTorch has no GPU here, and where to get one."""
-    why = "this PyTorch is built for CPUs alone"
+    why = "this PyTorch is built without CUDA"
     if torch.version.cuda is not None:
         try:
             torch.cuda.init()

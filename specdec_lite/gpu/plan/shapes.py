@@ -79,7 +79,6 @@ class Scale:
         prompt_tokens: most tokens of each prompt.
         new_tokens: tokens per text.
         turns: paired turns of each contender.
-        first: number of first decode steps.
         repeats: most repetitions of a timed job.
         seconds: longest time for the repetitions of one job.
     """
@@ -99,7 +98,6 @@ class Scale:
     prompt_tokens: int = 192
     new_tokens: int = 96
     turns: int = 24
-    first: int = 32
     repeats: int = 12
     seconds: float = 0.12
 
@@ -142,7 +140,6 @@ TINY = Scale(
     prompt_tokens=24,
     new_tokens=6,
     turns=2,
-    first=3,
     repeats=2,
     seconds=0.01,
 )

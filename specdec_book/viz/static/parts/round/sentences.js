@@ -7,12 +7,12 @@ const wordsOf = ({ words, tests }) => tests.map(({ word }) => words[word]);
 // What the parts are called: in the book's letters, or in the words of the start page.
 const LETTERS = {
   model: "the target",
-  helper: "The draft proposes",
+  helper: "The draft model proposes",
   drafts: "draft",
   kept: "accepted",
   gone: "discarded",
   dart: "point u",
-  bar: "the draft's bar",
+  bar: "the draft model's bar",
   tokens: "token",
   pass: (count) =>
     `It computes ${plural(count, "row")}: the target's distribution at the position of every draft, and at one more.`,
@@ -53,7 +53,7 @@ function sentence(rounds, moment, { numbers, dice: isDrawn }) {
   if (kind === "text" && at > 0) return "The text is longer now, and the next round begins.";
   if (kind === "text")
     return numbers
-      ? "A large model, the target, writes this text. A small model, the draft, proposes the next words."
+      ? "A large model, the target, writes this text. A small model, the draft model, drafts the next words."
       : "A large model writes this text. A small helper guesses the next words.";
   if (kind === "draft") {
     const drawn = numbers && test.q ? ` It was drawn with q = ${digits(q)}.` : "";
@@ -87,7 +87,7 @@ function sentence(rounds, moment, { numbers, dice: isDrawn }) {
   }
   if (kind === "residual")
     return numbers
-      ? "The target must choose another word. It is drawn from the residual: the parts of the target's bars that are longer than the draft's."
+      ? "The target must choose another word. It is drawn from the residual: the parts of the target's bars that are longer than the draft model's."
       : "The large model writes another word instead. Only the blue beyond the amber counts; it is pink now.";
   if (kind === "token") return tokenSentence(round.token.kind, named(added), dice, name);
   const emitted = `One pass of ${name.model} ${numbers ? "emitted" : "wrote"} ${plural(round.accepted + 1, name.tokens)}.`;
