@@ -65,6 +65,7 @@ CHECKPOINTS = {
     "EAGLE-3 in its authors' file": eagle3(file="pytorch_model.bin"),
     "EAGLE-3, some tokens in another order": eagle3(words=WORDS),
     "EAGLE-3 with the target's projection": eagle3(drop=("lm_head.weight",)),
+    "EAGLE-3, the target's config": eagle3({"num_hidden_layers": 8, "target_hidden_size": 32}),
     "EAGLE-3 of speculators": eagle3({"norm_before_residual": False}, "eagle3"),
     "EAGLE-3, normed before the residual": eagle3({"norm_before_residual": True}, "eagle3"),
     "EAGLE-3, normed before fusing": eagle3(
@@ -218,6 +219,7 @@ DEEP = native(num_layers=94)  # as deep as Qwen3-235B, so that ids of layers sta
 DEEPER = generate(DEEP, PROMPT, None, 6).tokens
 SIZES = dict(hidden_size=32, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2)
 SIZES |= dict(head_dim=8, max_position_embeddings=512, vocab_size=48, mask_token_id=47)
+SIZES["target_hidden_size"] = 32
 SIZES |= dict(markov_rank=6, selector_rank=6)
 READERS = {
     "eagle3": EagleDrafter,
@@ -237,6 +239,8 @@ def write_small(folder, reader, published):
     words = 20 * (published.get("draft_vocab_size", 0) < layer.get("vocab_size", 0))
     words *= "draft_vocab_size" in published
     config = shrunk(published) | ({"draft_vocab_size": words or 48} if words else {})
+    if copied := reader == "eagle3" and config.get("num_hidden_layers", 1) > 4:
+        config["num_hidden_layers"] = DEEP.num_layers  # as the published config states its target's
     (folder / "config.json").write_text(json.dumps(config))
     if reader == "medusa" and "medusa_num_heads" in config:
         CHECKPOINTS["Medusa"].store(folder, CHECKPOINTS["Medusa"].tensors())
@@ -249,6 +253,7 @@ def write_small(folder, reader, published):
         ids = own.get("target_layer_ids") or own.get("aux_hidden_state_layer_ids") or range(3)
         kind = "peagle" if "PEagleDraftModel" in config["architectures"] else reader
         layers = (config.get("transformer_layer_config") or config)["num_hidden_layers"]
+        layers = 1 if copied else layers
         tensors = published_tensors(DEEP, kind, own, layers, len(ids), words)
         if config.get("fc_norm"):
             tensors |= {f"fc_norm.{i}.weight": torch.ones(32) for i in range(3)}
@@ -399,11 +404,16 @@ REFUSED = [
     ("EAGLE-3", {}, {"layers.1.x": (1,)}, "layers.1.x"),
     ("EAGLE-3", {}, {"embed_tokens.weight": (48, 32)}, "embed_tokens.weight"),
     ("EAGLE-3", {"hidden_act": "gelu"}, {}, "not a plain Llama's"),
+    ("EAGLE-3", {"partial_rotary_factor": 0.5}, {}, "partial_rotary_factor=0.5"),
+    ("EAGLE-3", {"rope_parameters": {FULL: {"rope_theta": 5.0}}}, {}, "rope_parameters=.*theta"),
+    ("EAGLE-3", {"eagle_config": [1]}, {}, r"eagle_config=\[1\]: must be a JSON object"),
+    ("EAGLE-3", {}, {"model.fc.weight": (32, 96)}, "fc.weight twice"),
+    (SOME, {}, {"d2t": None, "t2d": torch.arange(48) % 3 == 0}, "t2d without d2t"),
     (SOME, {}, {"d2t": torch.full((32,), 40)}, "d2t maps"),
     ("EAGLE-3", {"parallel_drafting": True}, {}, "mask_tok"),
     ("EAGLE-3", {"layer_types": [SLIDING]}, {}, "a window is not known"),
     ("EAGLE-3", {"fc_norm": True}, {}, "lacks each.0.weight"),
-    ("EAGLE-3", {}, {"fc.weight": NAN}, "fuse.weight holds NaN"),
+    ("EAGLE-3", {}, {"fc.weight": NAN}, "fc.weight holds NaN"),
     ("EAGLE-3", {}, {"layers.0.mlp.down_proj.weight": (32, 40)}, "block.down.weight"),
     ("EAGLE-3", {IDS: [2, 5, 9]}, {}, "are none of 0"),
     ("EAGLE-3", {}, {"d2t": OFFSETS(20)}, "d2t has 20 entries, lm_head.weight has 48"),
@@ -448,6 +458,8 @@ REFUSED = [
     ("Medusa", {}, {"0.0.linear.bias": Attack()}, "medusa_lm_head.pt"),
     ("Medusa", {}, {"0.0.linear.bias": "text"}, "named tensors"),
     ("Medusa", {}, {"2.1.weight": None}, "lacks 2.1.weight"),
+    ("Medusa", {}, {"2.1.weight": torch.zeros(48, 32).char()}, "2.1.weight has torch.int8"),
+    ("Medusa", {}, {"2.1.weight": NAN}, "2.1.weight holds NaN"),
     ("Medusa", {"medusa_num_layers": 2}, {}, "medusa_num_layers=2"),
     ("Medusa", {"medusa_num_heads": 4}, {}, "medusa_num_heads=4"),
 ]
@@ -470,6 +482,11 @@ def test_other_versions_files_and_trees_are_refused(tmp_path):
         load("P-EAGLE", tmp_path, draft=ConfidenceTree(2, 2, 3))
     with pytest.raises(ValueError, match="version=1"):
         EagleDrafter.from_pretrained(TARGET, 1, tmp_path)
+    CHECKPOINTS["DFlash"].write(tmp_path)
+    for stored in ({"mask_token_id": 3}, {"embedding": torch.zeros(32).char()}, Attack()):
+        torch.save(stored, tmp_path / "mask_embedding.pt")
+        with pytest.raises(ValueError, match="mask_embedding.pt"):
+            load("DFlash", tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "other.bin")
     with pytest.raises(ValueError, match="safetensors"):
         load("EAGLE-3", tmp_path)
