@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from specdec_lite.diagnosis.verdict import Diagnosis
 
 SHIPPED = "shipped"
+PROMPTS = (".jsonl", ".JSONL")
 MOST_PROMPTS = 24
 """The most prompts of a file that are measured; each takes some seconds."""
 
@@ -31,11 +32,7 @@ def command_line() -> argparse.ArgumentParser:
     pair.add_argument("target", help=f"a hub id, a folder, or {SHIPPED!r}")
     pair.add_argument("draft", help=f"a hub id, a folder, or {SHIPPED!r}")
     pair.add_argument(
-        "--text",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="files of the text that you serve; of prompts in the chat template: .jsonl",
+        "--text", type=Path, nargs="+", default=[], help="files that you serve; .jsonl: of prompts"
     )
     pair.add_argument("--gamma", type=int, default=4, help="drafted tokens per round")
     pair.add_argument("--new-tokens", type=int, default=64, help="of every run of the loop")
@@ -103,7 +100,7 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
             text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--text {file}: must be a file of UTF-8 text ({error})") from None
-        texts[str(file)] = prompts_of(file, text) if is_prompts(file) else [text]
+        texts[str(file)] = prompts_of(file, text) if file.suffix in PROMPTS else [text]
         if not "".join(texts[str(file)]).strip():
             raise ValueError(f"--text {file}: is empty")
     return texts or None
@@ -128,18 +125,13 @@ def prompts_of(file: Path, lines: str) -> list[str]:
     return prompts
 
 
-def is_prompts(file: str | Path) -> bool:
-    """Return whether a file's lines are prompts."""
-    return Path(file).suffix.lower() == ".jsonl"
-
-
 def ids_of(name: str, texts: list[str], tokenizer) -> list[list[int]]:
     """Return the ids of a file's texts, of prompts in the chat template; print what is left out."""
     from specdec_lite.diagnosis.diagnose import LEAST, READ
     from specdec_lite.loading.pairs import chat_ids
 
     some = texts[:: -(-len(texts) // MOST_PROMPTS)]  # from the whole file, which may have sections
-    rows = [chat_ids(tokenizer, t) if is_prompts(name) else tokenizer.encode(t) for t in some]
+    rows = [chat_ids(tokenizer, t) if name.endswith(PROMPTS) else tokenizer.encode(t) for t in some]
     rows = [row for row in rows if len(row) >= LEAST] or rows
     if len(rows) < len(texts):
         what = f"{len(rows)} of {len(texts):,} prompts, those of at least {LEAST} tokens"

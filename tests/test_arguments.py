@@ -29,6 +29,7 @@ from specdec_lite.drafters.ngrams import NgramModel
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu import graphs, on_device, whole_draft
 from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.loading import checkpoints
 from specdec_lite.loading.custom_generate import SpeculativeGenerate
 from specdec_lite.measure import machine
 from specdec_lite.proposal import Proposal

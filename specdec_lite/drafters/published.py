@@ -110,13 +110,10 @@ def read_folder(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     for part in ("eagle_config", "dflash_config"):
         if not isinstance(config.get(part) or {}, dict):
             raise ValueError(f"{folder}: {part}={config[part]!r:.60}: must be a JSON object")
-    kept: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if (short := name.removeprefix("model.")) in kept:
-            raise ValueError(f"{folder}: holds {short} twice, with and without the prefix 'model.'")
-        if not short.endswith(UNUSED):
-            kept[short] = tensor
-    return config, kept
+    names = {name: name.removeprefix("model.") for name in tensors}
+    if twice := sorted(new for old, new in names.items() if new != old and new in names):
+        raise ValueError(f"{folder}: holds {twice[0]} twice, with and without the prefix 'model.'")
+    return config, {n: tensors[old] for old, n in names.items() if not n.endswith(UNUSED)}
 
 
 def check_numbers(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

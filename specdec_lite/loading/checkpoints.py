@@ -233,10 +233,10 @@ def load_native(
     state: dict[str, Tensor] = {}
     for file in tqdm(files, desc=f"reading {folder.name}", disable=is_small):
         _join(state, {name: weight.to(device, dtype) for name, weight in _read(file).items()}, file)
-    if config.tied and (head := state.get("lm_head.weight")) is not None:
+    if config.tied and (head := state.pop("lm_head.weight", None)) is not None:
         # One of two names may be stored; transformers, too, keeps two matrices that differ.
-        embedding = state.setdefault("model.embed_tokens.weight", head)
-        config = replace(config, tied=head.equal(embedding))
+        if not head.equal(state.setdefault("model.embed_tokens.weight", head)):
+            state["lm_head.weight"], config = head, replace(config, tied=False)
     with torch.device("meta"):
         model = Transformer(config)
     try:
@@ -244,11 +244,11 @@ def load_native(
     except (KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
-        lacks = "it lacks " * isinstance(error, KeyError)
+        how = "it lacks " * isinstance(error, KeyError)
         raise ValueError(
-            f"{folder}: its weights do not fit its config.json: {lacks}{error}"
+            f"{folder}: its weights do not fit its config.json: {how}{error}"
         ) from None
-    if unused := [name for name in state if not _is_redundant(name, config)]:
+    if unused := [name for name in state if not name.endswith("rotary_emb.inv_freq")]:  # computed
         raise ValueError(
             f"{folder}: its weights do not fit its config.json: it holds {unused[0]} and"
             f" {len(unused) - 1} more that the model does not have"
@@ -256,11 +256,6 @@ def load_native(
     if config.tied:
         model.head.weight = model.embedding.weight
     return CausalLM(pack(model.to(device, dtype).requires_grad_(False)))
-
-
-def _is_redundant(name: str, config: TransformerConfig) -> bool:
-    """Return whether a stored weight that the model does not read may be ignored."""
-    return name.endswith("rotary_emb.inv_freq") or config.tied and name == "lm_head.weight"
 
 
 def _weight_files(folder: Path) -> list[Path]:

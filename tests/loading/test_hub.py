@@ -247,15 +247,6 @@ def test_a_processor_that_emulates_bfloat16_decodes_in_float32(monkeypatch, caps
     assert model_config.resolve_dtype("bfloat16", "float32") == torch.bfloat16
 
 
-def test_a_model_whose_cache_cannot_be_cropped_is_rejected(tmp_path, tokenizer):
-    from models_zoo import STATEFUL
-
-    build("Mamba", STATEFUL["Mamba"] | dict(vocab_size=280)).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="recurrent state"):
-        load_pair(tmp_path, tmp_path, device="cpu")
-
-
 # The list of pairs --------------------------------------------------------------------------------
 
 

@@ -86,12 +86,8 @@ def test_a_stored_head_that_differs_from_its_tied_embedding_is_used(tmp_path, to
     embedding = weights["model.embed_tokens.weight"]
     (tmp_path / "adapter_model.safetensors").write_bytes(b"another program's")
     alone = {name: weight for name, weight in weights.items() if "embed" not in name}
-    other = embedding.flip(0).contiguous()
-    for rest, head, tied in (
-        (weights, embedding.clone(), True),
-        (weights, other, False),
-        (alone, other, True),
-    ):
+    same, other = embedding.clone(), embedding.flip(0).contiguous()
+    for rest, head, tied in ((weights, same, True), (weights, other, False), (alone, other, True)):
         stored = rest | {"lm_head.weight": head}
         save_file(stored, tmp_path / "model.safetensors", {"format": "pt"})
         ours = load_model(tmp_path, dtype="float32")
@@ -200,13 +196,6 @@ def test_a_config_is_read_as_transformers_reads_it_or_left_to_it(config, name, v
     assert found is None if name is None else getattr(found, name) == value
 
 
-@pytest.mark.parametrize("change", [dict(window=4), dict(qk_norm=True)])
-def test_save_model_rejects_what_a_llama_does_not_have(change, tmp_path, tokenizer):
-    with pytest.raises(ValueError, match=f"model has {'='.join(map(str, *change.items()))}"):
-        save_model(tmp_path / "model", native(**change).model, tokenizer)
-    assert not (tmp_path / "model").exists()
-
-
 # Bad input ----------------------------------------------------------------------------------------
 
 
@@ -270,16 +259,8 @@ def store_twice(draft):
 
 
 def store_two_sets(draft):
-    (draft / "other.safetensors").write_bytes((draft / "model.safetensors").read_bytes())
+    (draft / "other.safetensors").touch()
     names_in_index("other.safetensors")(draft)
-
-
-def quantized(change):
-    def changed(draft):
-        change_config({"quantization_config": {"quant_method": "fp8"}})(draft)
-        change(draft)
-
-    return changed
 
 
 def change_config(entries):
@@ -290,6 +271,7 @@ def change_config(entries):
     return changed
 
 
+quantize = change_config({"quantization_config": {"quant_method": "fp8"}})
 WRONG = [
     dict(num_attention_heads="four"),
     dict(hidden_size=None),
@@ -343,8 +325,11 @@ BAD = {
     },
     "an empty index": (write_index("{}"), "names no weights"),
     **{
-        f"an index {text[:9]} of quantized weights": (quantized(write_index(text)), "index.json: ")
-        for text in ("[]", "{", '{"metadata": {"total_size": "big"}}')
+        f"quantized, index {t[:9]}": (
+            lambda d, t=t: quantize(d) or write_index(t)(d),
+            "index.json:",
+        )
+        for t in ("[]", "{", '{"metadata": {"total_size": "big"}}')
     },
     "two sets of weights": (store_two_sets, "model.safetensors: .* names other files"),
     "two files of one tensor": (store_twice, "b.safetensors: holds another model.norm.weight"),
@@ -393,13 +378,6 @@ def test_the_memory_of_a_pair_is_known_before_its_weights_are_there(folder):
     train_tokenizer(["a different text"] * 9, vocabulary=270).save_pretrained(folder / "draft")
     with pytest.raises(ValueError, match="different vocabularies"):
         needed_memory(*both)
-
-
-def test_a_folder_without_a_model_is_rejected(tmp_path, folder):
-    (tmp_path / "empty").mkdir()
-    for bad in (tmp_path / "empty", tmp_path / "missing"):
-        with pytest.raises(ValueError, match="draft="):
-            load_pair(folder / "target", bad)
 
 
 def test_only_files_in_the_index_are_read(folder):
