@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from specdec_lite.diagnosis.verdict import Diagnosis
 
 SHIPPED = "shipped"
+PROMPTS = (".jsonl", ".JSONL")
+MOST_PROMPTS = 24
+"""The most prompts of a file that are measured; each takes some seconds."""
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -29,7 +32,7 @@ def command_line() -> argparse.ArgumentParser:
     pair.add_argument("target", help=f"a hub id, a folder, or {SHIPPED!r}")
     pair.add_argument("draft", help=f"a hub id, a folder, or {SHIPPED!r}")
     pair.add_argument(
-        "--text", type=Path, nargs="+", default=[], help="files of the text that you serve"
+        "--text", type=Path, nargs="+", default=[], help="files that you serve; .jsonl: of prompts"
     )
     pair.add_argument("--gamma", type=int, default=4, help="drafted tokens per round")
     pair.add_argument("--new-tokens", type=int, default=64, help="of every run of the loop")
@@ -91,11 +94,13 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
     """Return {file as given: its texts}, one per line of a .jsonl; None if there are no files."""
     texts = {}
     for file in files:
+        if file.suffix.lower() == ".json":
+            raise ValueError(f"--text {file}: must be .jsonl with a prompt per line, or .txt")
         try:
             text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--text {file}: must be a file of UTF-8 text ({error})") from None
-        texts[str(file)] = prompts_of(file, text) if file.suffix == ".jsonl" else [text]
+        texts[str(file)] = prompts_of(file, text) if file.suffix in PROMPTS else [text]
         if not "".join(texts[str(file)]).strip():
             raise ValueError(f"--text {file}: is empty")
     return texts or None
@@ -104,15 +109,36 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
 def prompts_of(file: Path, lines: str) -> list[str]:
     """Return the first turn or the prompt of each line, as Spec-Bench and MT-bench store them."""
     prompts = []
-    for number, line in enumerate(filter(str.strip, lines.splitlines()), 1):
+    for number, line in enumerate(lines.split("\n"), 1):  # a string may hold other ends of lines
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
-            prompts.append(row["turns"][0] if "turns" in row else row["prompt"])
+            turns = row["turns"] if "turns" in row else [row["prompt"]]
+            if not isinstance(turns, list) or not isinstance(turns[0], str):
+                raise TypeError
+            prompts.append(turns[0])
         except (ValueError, KeyError, IndexError, TypeError):
             raise ValueError(
-                f"--text {file}: line {number} must be an object with turns or a prompt"
+                f"--text {file}: line {number} must be an object with turns or a prompt, which are text"
             ) from None
     return prompts
+
+
+def ids_of(name: str, texts: list[str], tokenizer) -> list[list[int]]:
+    """Return the ids of a file's texts, of prompts in the chat template; print what is left out."""
+    from specdec_lite.diagnosis.diagnose import LEAST, READ
+    from specdec_lite.loading.pairs import chat_ids
+
+    some = texts[:: -(-len(texts) // MOST_PROMPTS)]  # from the whole file, which may have sections
+    rows = [chat_ids(tokenizer, t) if name.endswith(PROMPTS) else tokenizer.encode(t) for t in some]
+    rows = [row for row in rows if len(row) >= LEAST] or rows
+    if len(rows) < len(texts):
+        what = f"{len(rows)} of {len(texts):,} prompts, those of at least {LEAST} tokens"
+        print(f"--text {name}: read {what}", file=sys.stderr)
+    if (longest := max(map(len, rows))) > READ:
+        print(f"--text {name}: read {READ} of {longest:,} tokens", file=sys.stderr)
+    return rows
 
 
 def run(options: argparse.Namespace) -> "Diagnosis | Reading | str":
@@ -124,7 +150,7 @@ def run(options: argparse.Namespace) -> "Diagnosis | Reading | str":
         return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
     if options.command in ("estimate", "schedule"):
         return situation(options)
-    from specdec_lite.diagnosis.diagnose import READ, diagnose
+    from specdec_lite.diagnosis.diagnose import diagnose
     from specdec_lite.drafters import ModelDrafter
     from specdec_lite.loading.pairs import load_pair
 
@@ -133,14 +159,11 @@ def run(options: argparse.Namespace) -> "Diagnosis | Reading | str":
         raise ValueError(f"{SHIPPED!r} names a target and its draft: give it for both")
     names = () if options.target == SHIPPED else (options.target, options.draft)
     pair = load_pair(*names, device=options.device, dtype=options.dtype)
-    for name, rows in (texts or {}).items():
-        most = max(len(pair.tokenizer.encode(row)) for row in rows)
-        if most > READ:
-            print(f"--text {name}: read {READ} of {most:,} tokens", file=sys.stderr)
+    rows = {name: ids_of(name, each, pair.tokenizer) for name, each in (texts or {}).items()}
     return diagnose(
         pair.target,
         ModelDrafter(pair.draft, options.gamma),
-        texts,
+        rows or None,
         options.new_tokens,
         options.temperature,
         tokenizer=pair.tokenizer,

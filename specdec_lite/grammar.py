@@ -89,6 +89,7 @@ class Grammar:
     def __call__(self, prefix_ids: Tensor, logits: Tensor) -> Tensor:
         """Return the logits [V] with −inf for every token that the grammar does not allow."""
         allowed = self._ids_after(prefix_ids[self.prompt_length :].tolist()).to(logits.device)
+        allowed = allowed[allowed < len(logits)]  # a tokenizer may have more tokens than the model
         return torch.full_like(logits, -math.inf).scatter(0, allowed, logits[allowed])
 
     def _ids_after(self, ids: Sequence[int]) -> Tensor:
@@ -117,10 +118,16 @@ class Grammar:
         return self._allowed[state]
 
 
+def special_ids(tokenizer: Any) -> set[int]:
+    """Return the special tokens of a tokenizer, those of a chat template among them."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {*tokenizer.all_special_ids, *(token for token in added if added[token].special)}
+
+
 def token_texts(tokenizer: Any) -> list[str]:
     """Return the text of every token as it continues a text; "" for special and partial ones."""
     size = len(tokenizer)
-    special = set(tokenizer.all_special_ids)
+    special = special_ids(tokenizer)
     # Some tokenizers drop the space in front of a first token, so each is decoded after another.
     first = next(i for i in range(size) if i not in special and tokenizer.decode([i]).strip())
     before = tokenizer.decode([first])

@@ -29,6 +29,8 @@ from specdec_lite.drafters.ngrams import NgramModel
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu import graphs, on_device, whole_draft
 from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.loading import checkpoints
+from specdec_lite.loading.custom_generate import SpeculativeGenerate
 from specdec_lite.measure import machine
 from specdec_lite.proposal import Proposal
 from specdec_lite.scheduling import FirstDrop
@@ -110,6 +112,21 @@ def stateful(family):
 def encoder_decoder():
     sizes = dict(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+
+
+def hooked(model=None, ids=None, **options):
+    """Call `model.generate` of transformers with our loop."""
+    loop = SpeculativeGenerate(drafters.PromptLookupDrafter(4))
+    usual = dict(max_new_tokens=8, do_sample=False, custom_generate=loop)
+    return (model or LLAMA.model).generate(torch.tensor(ids or [P]), **usual | options)
+
+
+def preparing(**change):
+    """Return a model that changes what it prepares for its first pass, as a soft prompt does."""
+    model = build("Llama", {})
+    own = model.prepare_inputs_for_generation
+    model.prepare_inputs_for_generation = lambda *ids, **given: own(*ids, **given) | change
+    return model
 
 
 def masked():

@@ -1,5 +1,6 @@
 """Processors of logits: on every path, under every rule, and against plain decoding by enumeration."""
 
+import copy
 import json
 import math
 from itertools import product
@@ -10,6 +11,7 @@ from chosen import one_in
 from models_zoo import PROMPT, native
 from registry import DRAFTERS
 from text_laws import TINY, distance, exact_text_law, own_text_law
+from transformers import AddedToken
 
 from specdec_lite import drafters as d, generate, generate_batch, load_pair, processors as p
 from specdec_lite.acceptance import block_verification, sample_and_match
@@ -208,6 +210,16 @@ def test_texts_of_tokens_are_how_they_continue_a_text(pair):
     ids = pair.tokenizer.encode("The old man walked to the harbour")
     assert "".join(texts[token] for token in ids) == "The old man walked to the harbour"
     assert texts[pair.target.end_of_text[0]] == ""
+
+
+def test_tokens_that_were_added_to_a_tokenizer_are_no_text_of_a_grammar(pair):
+    """Those of a chat template, which "." would match, and those that the model does not have."""
+    tokenizer, size = copy.deepcopy(pair.tokenizer), pair.target.vocab_size
+    tokenizer.add_tokens([AddedToken("<|turn|>", special=True), "beyond"])
+    assert token_texts(tokenizer)[size:] == ["", "beyond"]
+    grammar = Grammar(".{3,9}", tokenizer, 0, end := pair.target.end_of_text[0])
+    allowed = grammar(torch.tensor([]), torch.zeros(size)).isfinite()
+    assert 0 < allowed.sum() < size and not allowed[end]
 
 
 def test_bad_grammars_are_named(pair):

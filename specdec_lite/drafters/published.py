@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -32,7 +33,7 @@ from specdec_lite.engine.hf_state import FUSED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.checkpoints import read_weights
-from specdec_lite.loading.model_config import config_in, read_config
+from specdec_lite.loading.model_config import PART, config_in, read_config
 
 AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 """Names of the file in which Medusa's authors, and engines after them, store all heads."""
@@ -105,15 +106,26 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
 
 def read_folder(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     """Return config.json and the tensors, without the prefix "model." and what is computed."""
-    config, tensors = read_config(folder), _read_all(folder)
+    config, tensors = read_config(folder), check_numbers(folder, _read_all(folder))
+    for part in ("eagle_config", "dflash_config"):
+        if not isinstance(config.get(part) or {}, dict):
+            raise ValueError(f"{folder}: {part}={config[part]!r:.60}: must be a JSON object")
+    names = {name: name.removeprefix("model.") for name in tensors}
+    if twice := sorted(new for old, new in names.items() if new != old and new in names):
+        raise ValueError(f"{folder}: holds {twice[0]} twice, with and without the prefix 'model.'")
+    return config, {n: tensors[old] for old, n in names.items() if not n.endswith(UNUSED)}
+
+
+def check_numbers(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a file's tensors; raise ValueError if one is quantized or holds no finite numbers."""
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES and not name.endswith(MAPS):
             raise ValueError(
                 f"{folder}: {name} has {tensor.dtype}: quantized heads are not known here"
             )
-    names = {name: name.removeprefix("model.") for name in tensors}
-    kept = {new: tensors[old] for old, new in names.items() if not new.endswith(UNUSED)}
-    return config, kept
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{folder}: {name} holds NaN or infinity")
+    return tensors
 
 
 def _read_all(folder: Path) -> dict[str, Tensor]:
@@ -151,7 +163,8 @@ def _shape(folder: Path, config: dict, target: CausalLM, is_deep: bool) -> Trans
         raise ValueError(
             f"{folder}: its config.json states a layer that is not a plain Llama's{unusual(sizes)}"
         )
-    if shape.num_layers != 1 and not is_deep:
+    # Some authors copy the target's entries, its number of layers among them, for their one layer.
+    if shape.num_layers not in (1, target.num_layers) and not is_deep:
         raise ValueError(f"{folder}: has {shape.num_layers} layers: must have one")
     check_sizes(folder, config.get("target_hidden_size") or shape.hidden_size, target)
     return shape
@@ -159,7 +172,7 @@ def _shape(folder: Path, config: dict, target: CausalLM, is_deep: bool) -> Trans
 
 def unusual(sizes: dict) -> str:
     """Return the entries that can make a layer another one, for the end of a message."""
-    names = ("hidden_act", "attention_bias", "mlp_bias", "quantization_config", *ROPES)
+    names = ("hidden_act", "attention_bias", "mlp_bias", "quantization_config", PART, *ROPES)
     stated = [f"{name}={sizes[name]!r:.200}" for name in names if sizes.get(name)]
     return f" ({', '.join(stated)})" if stated else ""
 
@@ -174,7 +187,7 @@ def check_sizes(folder: Path, size: int, target: CausalLM) -> None:
 
 def _read_authors_medusa(folder: Path, name: str, target: CausalLM) -> FullHeads:
     """Return Medusa heads in the authors' format: 0.0.linear.weight, 0.0.linear.bias, 0.1.weight …"""
-    config, tensors = read_config(folder), read_tensors(folder / name)
+    config, tensors = read_config(folder), check_numbers(folder, read_tensors(folder / name))
     if config.get("medusa_num_layers", 1) != 1:
         raise ValueError(
             f"{folder}: medusa_num_layers={config['medusa_num_layers']}: must be 1 block per head"
@@ -205,19 +218,21 @@ def _read_authors_medusa(folder: Path, name: str, target: CausalLM) -> FullHeads
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, or of a file of `torch.save`.
-
-    No code that the file may contain is run.
-    """
-    try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{file}: cannot be read: {error}") from None
+    """Return the tensors of a safetensors file, or of a file of `torch.save`."""
+    found = read_file(file)
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise ValueError(f"{file}: holds {type(found).__name__}, must be named tensors alone")
     return found
+
+
+def read_file(file: Path) -> Any:
+    """Return the content of such a file; no code that it may contain is run."""
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{file}: cannot be read: {error}") from None
 
 
 def _read_eagle1(
@@ -342,6 +357,8 @@ def read_vocabulary(
     """
     marked, offsets = tensors.pop("t2d", None), tensors.pop("d2t", None)
     if offsets is None:
+        if marked is not None and not bool(marked.bool().all()):
+            raise ValueError(f"{folder}: holds t2d without d2t, which orders the draft's tokens")
         return None, None
     if offsets.dim() != 1 or not len(offsets) or offsets.is_floating_point():
         raise ValueError(
@@ -420,8 +437,6 @@ def load_state(folder: Path, head: nn.Module, state: dict) -> None:
                 f"{folder}: {name} has shape {tuple(weight.shape)}, must be"
                 f" {tuple(own[name].shape)} for its config.json and this target"
             )
-        if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise ValueError(f"{folder}: {name} holds NaN or infinity")
     head.load_state_dict(present)
 
 

@@ -15,10 +15,12 @@ from specdec_lite.drafters.block_head import BlockHead, BlockParts
 from specdec_lite.drafters.published import (
     check_empty,
     check_layers,
+    check_numbers,
     check_sizes,
     drop_copy,
     layer_config,
     load_state,
+    read_file,
     read_folder,
     read_vocabulary,
     unusual,
@@ -228,7 +230,11 @@ def _mask(folder: Path, mask_id: int | None, target: CausalLM) -> Tensor:
     """Return the embedding [d] of a position to fill."""
     file = folder / "mask_embedding.pt"
     if file.is_file():
-        return torch.load(file, map_location="cpu", weights_only=True)["embedding"]
+        stored = read_file(file)
+        mask = stored.get("embedding") if isinstance(stored, dict) else None
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"{file}: lacks 'embedding', the state of a position to fill")
+        return check_numbers(folder, {file.name: mask})[file.name]
     known = len(target.backend.embedding.weight)
     if mask_id is None or not is_whole(mask_id) or not 0 <= mask_id < known:
         raise ValueError(f"{folder}: mask_token_id={mask_id}: must be a token of the target")

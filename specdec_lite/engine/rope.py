@@ -17,8 +17,8 @@ def read_scaling(config: dict, rope: Mapping) -> dict | None:
     if kind not in NEEDED or not NEEDED[kind] <= given:
         return None
     original = (
-        rope.get("original_max_position_embeddings")
-        or config.get("original_max_position_embeddings")
+        config.get("original_max_position_embeddings")
+        or rope.get("original_max_position_embeddings")
         or config.get("max_position_embeddings", 2048)
     )
     parts = {name: rope[name] for name in given - {"type", "rope_theta"}}

@@ -35,7 +35,7 @@ from specdec_lite.loading.model_config import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-DESCRIPTION = ["*.json", "*.txt", "*.model"]
+DESCRIPTION = ["*.json", "*.txt", "*.model", "*.jinja"]
 """Files of a hub repository that describe a model and its tokenizer."""
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 15_000_000
@@ -91,7 +91,7 @@ def _readable(folder: Path, part: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # nearly any type, also bare Exceptions of the tokenizers' code
-        if isinstance(error, MemoryError) or is_out_of_memory(error):
+        if isinstance(error, (MemoryError, ImportError)) or is_out_of_memory(error):
             raise
         if "trust_remote_code" in str(error):  # whole files, with code that is not run here
             raise
@@ -104,7 +104,7 @@ def _readable(folder: Path, part: str) -> Iterator[None]:
 def _is_generic(folder: Path) -> bool:
     """Return whether a Llama model's tokenizer is described by its tokenizer.json alone."""
     try:
-        described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        described = json.loads((folder / "tokenizer_config.json").read_bytes())
         plain = described["tokenizer_class"] == "TokenizersBackend" and "auto_map" not in described
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
@@ -147,7 +147,7 @@ def _stored_bytes(folder: Path) -> int:
     index = folder / INDEX
     if index.exists():
         try:
-            total = json.loads(index.read_text()).get("metadata", {}).get("total_size")
+            total = json.loads(index.read_bytes()).get("metadata", {}).get("total_size")
         except (ValueError, AttributeError, RecursionError):
             raise ValueError(f"{index}: is not an index: download or copy it again") from None
         if total is not None and not (is_whole(total) and total >= 0):
@@ -190,7 +190,7 @@ def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
     stated: Any = None
     for name in ("generation_config.json", "config.json"):
         try:
-            stated = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+            stated = json.loads((folder / name).read_bytes()).get("eos_token_id")
         except (OSError, ValueError, AttributeError, RecursionError):
             continue
         if stated is not None:
@@ -203,7 +203,7 @@ def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement
     """Load a model that runs in transformers."""
     from transformers import AutoModelForCausalLM
 
-    try:
+    with _readable(folder, "model"):
         model, report = AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
             folder,
             dtype=dtype,
@@ -212,11 +212,6 @@ def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement
             output_loading_info=True,
             **placement,
         )
-    except SafetensorError as error:
-        raise ValueError(
-            f"{folder}: holds a file that is not whole safetensors ({error}): download or copy it"
-            " again"
-        ) from None
     missing = sorted(report["missing_keys"])
     if missing and not read_config(folder).get("quantization_config"):
         raise ValueError(
@@ -237,10 +232,11 @@ def load_native(
     is_small = sum(file.stat().st_size for file in files) < 1e9
     state: dict[str, Tensor] = {}
     for file in tqdm(files, desc=f"reading {folder.name}", disable=is_small):
-        state |= {name: weight.to(device, dtype) for name, weight in _read(file).items()}
-    head, embedding = state.get("lm_head.weight"), state.get("model.embed_tokens.weight")
-    if config.tied and head is not None and embedding is not None and not head.equal(embedding):
-        config = replace(config, tied=False)  # transformers, too, keeps two matrices that differ
+        _join(state, {name: weight.to(device, dtype) for name, weight in _read(file).items()}, file)
+    if config.tied and (head := state.pop("lm_head.weight", None)) is not None:
+        # One of two names may be stored; transformers, too, keeps two matrices that differ.
+        if not head.equal(state.setdefault("model.embed_tokens.weight", head)):
+            state["lm_head.weight"], config = head, replace(config, tied=False)
     with torch.device("meta"):
         model = Transformer(config)
     try:
@@ -248,8 +244,11 @@ def load_native(
     except (KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
-        raise ValueError(f"{folder}: its weights do not fit its config.json: {error}") from None
-    if unused := [name for name in state if not _is_redundant(name, config)]:
+        how = "it lacks " * isinstance(error, KeyError)
+        raise ValueError(
+            f"{folder}: its weights do not fit its config.json: {how}{error}"
+        ) from None
+    if unused := [name for name in state if not name.endswith("rotary_emb.inv_freq")]:  # computed
         raise ValueError(
             f"{folder}: its weights do not fit its config.json: it holds {unused[0]} and"
             f" {len(unused) - 1} more that the model does not have"
@@ -259,20 +258,15 @@ def load_native(
     return CausalLM(pack(model.to(device, dtype).requires_grad_(False)))
 
 
-def _is_redundant(name: str, config: TransformerConfig) -> bool:
-    """Return whether a stored weight that the model does not read may be ignored."""
-    return name.endswith("rotary_emb.inv_freq") or config.tied and name == "lm_head.weight"
-
-
 def _weight_files(folder: Path) -> list[Path]:
     """Return the weight files that the index names; without one, model.safetensors or all of them."""
     files = [folder / name for name in _indexed_files(folder)]
     for file in files:
         if not file.exists():
             raise ValueError(f"{file}: named by {INDEX} and not there: download or copy it again")
-    whole = (
-        folder / "model.safetensors"
-    )  # what lies beside it (an adapter, a second copy) is not its
+    whole = folder / "model.safetensors"  # what is beside it, such as an adapter, is not its
+    if files and whole not in files and whole.exists():
+        raise ValueError(f"{whole}: {INDEX} names other files, and engines read either: delete one")
     return files or ([whole] if whole.exists() else sorted(folder.glob("*.safetensors")))
 
 
@@ -282,7 +276,7 @@ def _indexed_files(folder: Path) -> list[str]:
     if not index.exists():
         return []
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
         outside = [name for name in names if Path(name).name != name or name in ("", "..")]
         other = [name for name in names if not name.endswith(".safetensors")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -303,7 +297,20 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{folder}: holds no *.safetensors file: convert its weights; other formats can run code"
         )
-    return {name: weight for file in files for name, weight in _read(file).items()}
+    state: dict[str, Tensor] = {}
+    for file in files:
+        _join(state, _read(file), file)
+    return state
+
+
+def _join(state: dict[str, Tensor], tensors: dict[str, Tensor], file: Path) -> None:
+    """Add a file's tensors to those of other files; raise ValueError if two of one name differ."""
+    for name in state.keys() & tensors.keys():
+        if not state[name].equal(tensors[name]):
+            raise ValueError(
+                f"{file}: holds another {name} than an earlier file: delete one of them"
+            )
+    state.update(tensors)
 
 
 def _read(file: Path) -> dict[str, Tensor]:

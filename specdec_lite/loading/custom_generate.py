@@ -98,11 +98,7 @@ class SpeculativeGenerate:
         """
         check_options(generation_config, input_ids)
         check_inputs(input_ids, kwargs)
-        if "prepare_inputs_for_generation" in vars(model):  # of soft prompts, for one call
-            raise ValueError(
-                "prepare_inputs_for_generation is set on this model alone: what it adds (a soft prompt"
-                " or prefix) cannot be combined with a drafter, whose target reads token ids alone"
-            )
+        check_prepared(model, input_ids, kwargs)
         limit, stops = read_criteria(stopping_criteria)
         sampling = read_processors(logits_processor)
         if not generation_config.do_sample:
@@ -173,6 +169,21 @@ def check_inputs(input_ids: Tensor, inputs: dict) -> None:
         value = inputs.get(name)
         if value is not None and value.flatten().tolist() != usual.tolist():
             raise ValueError(f"{name} must be 0 … {len(usual) - 1}: a drafter's loop counts from 0")
+
+
+def check_prepared(model: Any, input_ids: Tensor, inputs: dict) -> None:
+    """Refuse what a model adds to the ids [1, n] before its first pass, such as a soft prompt."""
+    # Without the empty cache: for a static one, the whole mask would be built here.
+    given = {name: inputs[name] for name in inputs.keys() - {"past_key_values", "cache"}}
+    prepared = model.prepare_inputs_for_generation(input_ids, is_first_iteration=True, **given)
+    ids = prepared.pop("input_ids", None)
+    try:
+        check_inputs(input_ids, prepared)
+        if ids is None or ids.tolist() != input_ids.tolist():
+            raise ValueError("other input_ids than the prompt's")
+    except ValueError as error:
+        name = f"{type(model).__name__}.prepare_inputs_for_generation"
+        raise ValueError(f"{name} gives what a drafter's loop does not feed: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

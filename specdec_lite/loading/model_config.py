@@ -22,7 +22,8 @@ REQUIRED = (
 COUNTS = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
 MOST_POSITIONS = 10**8
 """The longest context that is read; the tables of its angles are computed as a whole."""
-ROPE_NUMBERS = {"rope_theta", "factor", "low_freq_factor", "high_freq_factor"}
+PART = "partial_rotary_factor"
+ROPE_NUMBERS = {"rope_theta", "factor", "low_freq_factor", "high_freq_factor", PART}
 KINDS = {dict: "object", list: "array"}
 DTYPES = {
     "float64": torch.float64,
@@ -80,8 +81,8 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
     """
     if config.get("quantization_config") or config.get("model_type") not in FAMILIES:
         return None
-    _check_entries(config)
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}  # as transformers
+    _check_entries(config, rope)
     family = config.get("model_type")
     kinds = _layer_types(config) if family in ("qwen2", "qwen3") else set()
     windowed = (
@@ -90,12 +91,13 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
     scaling = read_scaling(config, rope)
     plain = (
         (scaling or rope.get("rope_type", rope.get("type", "default")) == "default")
-        and rope.get("partial_rotary_factor") in (None, 1)
+        and not any(isinstance(value, dict) for value in rope.values())  # of each type of layer
+        and {rope.get(PART), config.get(PART)} <= {None, 1}
         and config.get("hidden_act", "silu") == "silu"
         and not config.get("mlp_bias")
         and not (family in ("llama", "qwen3") and config.get("attention_bias"))
     )
-    if not plain or len(kinds) > 1:
+    if not plain or kinds not in (set(), {"full_attention"}, {"sliding_attention"}):
         return None
     heads = config["num_attention_heads"]
     return TransformerConfig(
@@ -108,7 +110,7 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
         head_size=config.get("head_dim") or config["hidden_size"] // heads,
         norm_eps=config.get("rms_norm_eps", 1e-6),
         rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
-        max_positions=config.get("max_position_embeddings", 2048),
+        max_positions=config.get("max_position_embeddings") or 2048,
         qkv_bias=family == "qwen2",
         qk_norm=family == "qwen3",
         tied=config.get("tie_word_embeddings", False),
@@ -117,7 +119,7 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
     )
 
 
-def _check_entries(config: dict) -> None:
+def _check_entries(config: dict, rope: dict) -> None:
     """Raise KeyError for a required entry that is missing, ValueError for a value of a wrong kind."""
     for name in (*REQUIRED, *COUNTS):
         value = config[name] if name in REQUIRED else config.get(name)
@@ -135,7 +137,6 @@ def _check_entries(config: dict) -> None:
         value = config.get(name)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name}={shortened(value)}: must be a JSON {KINDS[kind]}")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     for name in ROPE_NUMBERS & rope.keys():
         if rope[name] is not None and not (is_number(rope[name]) and rope[name] > 0):
             raise ValueError(f"rope's {name}={shortened(rope[name])}: must be a number > 0")

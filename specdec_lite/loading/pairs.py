@@ -48,7 +48,10 @@ def chat_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     if not getattr(tokenizer, "chat_template", None):
         return list(tokenizer.encode(text))
     messages = [{"role": "user", "content": text}]
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    try:
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    except Exception as error:  # whatever the template raises, or its errors in Jinja's language
+        raise ValueError(f"the tokenizer's chat_template fails: {error}") from error
     return list(ids)  # pyright: ignore[reportReturnType]
 
 

@@ -7,6 +7,7 @@ import torch
 
 from specdec_lite.decoding import stream
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.grammar import special_ids
 from specdec_lite.options import stop_ids
 from specdec_lite.speculation import Drafter
 
@@ -103,10 +104,8 @@ class TextPieces:
 
 def _special_id(tokenizer: "PreTrainedTokenizerBase", text: str) -> int | None:
     """Return the id of a special token that is written like a text, or None."""
-    ids = [token for token in tokenizer.all_special_ids if tokenizer.decode([token]) == text]
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    ids += [token for token, entry in added.items() if entry.special and entry.content == text]
-    return ids[0] if ids else None
+    ids = [token for token in special_ids(tokenizer) if tokenizer.decode([token]) == text]
+    return min(ids, default=None)
 
 
 def _pieces(pieces: TextPieces, steps: Iterator) -> Iterator[str]:

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -275,12 +276,29 @@ def test_every_file_is_read_as_what_it_is(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.txt").write_text(text, "utf-8")
     files = [tmp_path / "a" / "x.txt", tmp_path / "b" / "x.txt", tmp_path / "question.jsonl"]
-    files[2].write_text('{"question_id": 81, "turns": ["one", "two"]}\n\n{"prompt": "three"}\n')
+    lines = '{"question_id": 81, "turns": ["one", "two"]}\n\n{"prompt": "th\u2028ree"}\n'
+    files[2].write_bytes(f"\ufeff{lines}".replace("\n", "\r\n").encode())
     read = command.texts_of(files)
-    assert [*read.values()] == [["first"], ["second"], ["one", "three"]]
-    files[2].write_text('{"question_id": 81}')
-    with pytest.raises(ValueError, match="question.jsonl: line 1 must be an object with turns"):
-        command.texts_of(files)
+    assert [*read.values()] == [["first"], ["second"], ["one", "th\u2028ree"]]
+    for row in ("{}", '{"turns": []}', '{"turns": "one"}', '{"prompt": ["one"]}', "[]", '"turns"'):
+        files[2].write_text(f"\n{row}\n")
+        with pytest.raises(ValueError, match="question.jsonl: line 2 must be an object with turns"):
+            command.texts_of(files)
+    with pytest.raises(ValueError, match="rows.json: must be .jsonl with a prompt per line"):
+        command.texts_of([tmp_path / "rows.json"])
+
+
+def test_prompts_are_read_in_the_chat_template_and_from_the_whole_file(capsys):
+    chat = SimpleNamespace(encode=lambda text: [0] * len(text), chat_template="{{ messages }}")
+    chat.apply_chat_template = lambda messages, **_: [1] * len(messages[0]["content"])
+    texts = ["x" * (7 + number) for number in range(100)]
+    rows = command.ids_of("question.jsonl", texts, chat)
+    assert [len(row) for row in rows] == [*range(17, 107, 5)] and {*sum(rows, [])} == {1}
+    assert f"read {len(rows)} of 100 prompts" in capsys.readouterr().err
+    assert command.ids_of("a.txt", ["short"], chat) == [[0] * 5]  # which `diagnose` refuses
+    chat.apply_chat_template = lambda *_, **__: 1 / 0
+    with pytest.raises(ValueError, match="chat_template fails: division by zero"):
+        command.ids_of("question.jsonl", texts, chat)
 
 
 def test_a_single_text_has_no_interval():

@@ -84,6 +84,8 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path, error):
     with written_whole(path) as part:
         part.write_text("new")
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+    (other := tmp_path / "b").touch()  # no file of its user alone
+    assert path.stat().st_mode == other.stat().st_mode
 
 
 def test_what_killed_processes_left_is_removed_a_day_later(tmp_path):

@@ -207,41 +207,24 @@ def tiny_gguf(path: Path) -> None:
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters, "ab", "ĠĠ"]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("Tiny")
-    writer.add_block_count(2)
-    writer.add_context_length(64)
-    writer.add_embedding_length(64)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_rope_freq_base(1000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(len(tokens))
-    writer.add_rope_dimension_count(16)
+    numbers = dict(block_count=2, context_length=64, embedding_length=64, feed_forward_length=96)
+    numbers |= dict(head_count=4, head_count_kv=2, rope_freq_base=1000.0, layer_norm_rms_eps=1e-5)
+    numbers |= dict(vocab_size=len(tokens), rope_dimension_count=16, bos_token_id=1)
+    numbers |= dict(eos_token_id=2, unk_token_id=0, pad_token_id=2)
+    for name, number in numbers.items():
+        getattr(writer, f"add_{name}")(number)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)
     writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
     writer.add_token_merges(["a b", "Ġ Ġ"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_pad_token_id(2)
     writer.add_chat_template("{{ messages[0]['content'] }}")
     q4, q8 = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
     shapes = {"token_embd": (len(tokens), 64), "output_norm": (64,)}
-    for layer in range(2):
-        for name, shape in {
-            "attn_norm": (64,),
-            "attn_q": (64, 64),
-            "attn_k": (32, 64),
-            "attn_v": (32, 64),
-            "attn_output": (64, 64),
-            "ffn_norm": (64,),
-            "ffn_gate": (96, 64),
-            "ffn_up": (96, 64),
-            "ffn_down": (64, 96),
-        }.items():
-            shapes[f"blk.{layer}.{name}"] = shape
+    parts = dict(attn_norm=(64,), attn_q=(64, 64), attn_k=(32, 64), attn_v=(32, 64))
+    parts |= dict(attn_output=(64, 64), ffn_norm=(64,), ffn_gate=(96, 64), ffn_up=(96, 64))
+    parts |= dict(ffn_down=(64, 96))
+    shapes |= {f"blk.{layer}.{name}": shape for layer in range(2) for name, shape in parts.items()}
     for name, shape in shapes.items():
         weight = rng.normal(size=shape).astype(np.float32)
         if len(shape) == 1:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 
 import gguf
 import pytest
@@ -275,24 +274,6 @@ def test_another_config_or_other_weights_are_rejected(sealed):
         load(path, target, lambda size: Deep(size, 1))
     with pytest.raises(ValueError, match=r"blocks.0.bias has shape \(8,\)"):
         load(path, target, lambda size: Deep(size + 1))
-
-
-def test_an_interrupted_save_keeps_the_existing_file(tmp_path, monkeypatch):
-    target, module, path = save_deep(tmp_path)
-    before = path.read_bytes()
-
-    def interrupted(self, data):
-        self.open("wb").write(data[:99])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "write_bytes", interrupted)
-        save(tmp_path, Deep(8), target, {"size": 8})
-    assert path.read_bytes() == before
-    shared = torch.zeros(3)
-    assert write(tmp_path / FILE, {"a": shared}, {"of": "x"}).stat().st_mode & 0o077 == (
-        Path(tmp_path / "plain").touch() or (tmp_path / "plain").stat().st_mode & 0o077
-    ), "must have the permissions of any new file"
 
 
 def test_the_fingerprint_depends_on_the_target_not_on_its_dtype():
