@@ -13,7 +13,7 @@ from specdec_lite.decoding import Output, Stats
 from specdec_lite.speculation import Step
 
 KINDS = {
-    "accepted": "drafted by the draft and accepted by the target",
+    "accepted": "drafted, verified and accepted",
     "rejected": "drafted, verified and rejected",
     "recovered": "chosen by the target in place of a rejected token",
     "bonus": "added by the target after all drafts were accepted",
