@@ -164,7 +164,7 @@ BUDGETS = {
     "tests/drafters": 3652,
     "tests/engine": 2566,
     "tests/exercises": 612,
-    "tests/gpu": 1154,
+    "tests/gpu": 1153,
     "tests/js": 831,
     "tests/loading": 1912,
     "tests/measure": 488,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4262,
     "tests/texts": 161,
     "tests/training": 1184,
-    "tests/viz": 5083,
+    "tests/viz": 5084,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -239,7 +239,7 @@ def why_missing(recording: Recording, name: str) -> str:
     """Return why a step has no result, or only a part; "" if it is whole."""
     step = recording.data["steps"].get(name)
     if step is None:
-        return "the run ended before it"
+        return "not in this recording"
     if why := step.get("skipped"):
         return str(why)[:120]
     if why := step.get("error"):
@@ -303,7 +303,7 @@ def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording
     """Return a recorded round of the shipped pair."""
     alone, speedup = row["alone"], row["speedup"]["value"]
     verify = alone["verify"] / alone["one"]
-    draft = [["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone['one']:.2f}"]]
+    draft = alone["draft"] / alone["one"] if "draft" in alone else None  # a head has none
     return preset(
         group,
         label,
@@ -317,7 +317,7 @@ def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording
             ["T(1) alone", f"{1e3 * alone['one']:.2f} ms"],
             ["T(1) in the loop, the unit of c", f"{1e3 * row['rounds']['target_seconds']:.2f} ms"],
             [f"T({gamma + 1}) ÷ T(1)", f"{verify:.2f}"],
-            *(draft if "draft" in alone else ()),
+            *([["a draft pass alone ÷ T(1)", f"{draft:.2f}"]] if draft is not None else ()),
             ["τ", f"{row['tau']:.2f}"],
         ],
     )

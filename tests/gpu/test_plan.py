@@ -457,8 +457,7 @@ def test_every_shape_passes_at_full_size(name):
     ],
 )
 def test_the_steps_fit_the_card(scale, card, without, monkeypatch):
-    sizes = SimpleNamespace(total_memory=card)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: sizes)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: mock.Mock(total_memory=card))
     assert run.scale_of(torch.device("cuda"), False) is scale
     for name, step in run.STEPS.items():
         assert name in without or run.bytes_of(step, scale, torch.bfloat16) < card, name
