@@ -110,9 +110,8 @@ class Checkpoint:
     def from_anchor(self):
         """Whether the row of a block's first position predicts the next token."""
         is_dspark = "markov_rank" in dict(self.own)
-        return self.config().get(
-            "sample_from_anchor", dict(self.own).get("sample_from_anchor", is_dspark)
-        )
+        stated = dict(self.own) | self.config() | self.config().get("dspark_config", {})
+        return stated.get("sample_from_anchor", is_dspark)
 
     def _of_speculators(self, config, tensors):
         layer = {name: config.pop(name) for name in (*LAYER, "num_hidden_layers")}

@@ -107,7 +107,7 @@ def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
 def read_folder(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     """Return config.json and the tensors, without the prefix "model." and what is computed."""
     config, tensors = read_config(folder), check_numbers(folder, _read_all(folder))
-    for part in ("eagle_config", "dflash_config"):
+    for part in ("eagle_config", "dflash_config", "dspark_config"):
         if not isinstance(config.get(part) or {}, dict):
             raise ValueError(f"{folder}: {part}={config[part]!r:.60}: must be a JSON object")
     names = {name: name.removeprefix("model.") for name in tensors}

@@ -40,7 +40,9 @@ USUAL = {
     "final_logit_softcapping": (None, 0),
     "output_multiplier": (None, 1),
     "input_embedding_scale": (None, 1),
-    "attention_mode": (None, "gqa"),
+    "attention_mode": (None, "gqa", "mha"),
+    **dict.fromkeys(("attention_modes", "conditioning_source", "moe_preset"), (None,)),
+    **dict.fromkeys(("dspine_config", "hspec_config"), (None,)),
     "rope_is_neox_style": (None, True),
     "enable_qwen35_gated_q_proj": (None, False),
 }
@@ -69,7 +71,9 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
     """Return a published block head in the target's dtype, on its device."""
     folder = Path(folder)
     config, tensors = read_folder(folder)
-    own = config.get("dflash_config") or {}
+    # DSpark's options may have an object of their own, which comes first, as in SGLang.
+    own, further = config.get("dflash_config") or {}, config.get("dspark_config") or {}
+    config["dflash_config"] = own = own | further
     sizes, options = layer_config(config), config | own
     for name, known in USUAL.items():
         if options.get(name) not in known:

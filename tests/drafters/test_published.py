@@ -96,6 +96,7 @@ CHECKPOINTS = {
     "DFlash of speculators": blocks(speculators="dflash"),
     "DFlash of speculators, some tokens": blocks(words=WORDS, speculators="dflash"),
     "DSpark": blocks(DSPARK),
+    "DSpark, not from the anchor": blocks(DSPARK, {"dspark_config": {"sample_from_anchor": False}}),
     "DSpark of speculators, some tokens": blocks(DSPARK, words=WORDS, speculators="dspark"),
     "DFlash 2": blocks(DFLASH2, WINDOWED | {"layer_types": [SLIDING] * 2, "is_causal": False}),
     "Medusa": Checkpoint("medusa", file="medusa_lm_head.pt"),
@@ -250,7 +251,7 @@ def write_small(folder, reader, published):
         names = [f"blocks.{i}.layers.0.weight" for i in range(config["num_heads"])]
         tensors = {name: torch.randn(32, 32) for name in names}
     else:
-        own = config | config.get("dflash_config", {})
+        own = config | config.get("dflash_config", {}) | config.get("dspark_config", {})
         ids = own.get("target_layer_ids") or own.get("aux_hidden_state_layer_ids") or range(3)
         kind = "peagle" if "PEagleDraftModel" in config["architectures"] else reader
         layers = (config.get("transformer_layer_config") or config)["num_hidden_layers"]

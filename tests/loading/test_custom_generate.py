@@ -38,17 +38,6 @@ def test_greedy_text_equals_that_of_transformers(family):
     assert hook.output.stats.target_passes < 24
 
 
-def test_a_stop_token_ends_the_text_as_in_transformers():
-    model = model_of("Llama")
-    free = model.generate(PROMPT, max_new_tokens=24, do_sample=False)
-    stop = int(free[0, PROMPT.shape[1] + 6])
-    settings = dict(max_new_tokens=24, do_sample=False, eos_token_id=stop)
-    plain = model.generate(PROMPT, **settings)
-    hook = SpeculativeGenerate(ModelDrafter(CausalLM(model), 4))
-    assert model.generate(PROMPT, custom_generate=hook, **settings).tolist() == plain.tolist()
-    assert plain.shape[1] < free.shape[1]
-
-
 def test_sampling_follows_the_global_seed_and_the_processors():
     model = model_of("Llama")
     hook = SpeculativeGenerate(PromptLookupDrafter(4))
