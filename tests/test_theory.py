@@ -89,11 +89,7 @@ def test_no_joint_distribution_agrees_more_than_speculative_sampling(pair):
 
 def test_the_two_simpler_rules_agree_less_than_a_joint_distribution_can():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.5, 0.2])
-    for rate in (
-        theory.rejection_sampling_acceptance_rate,
-        theory.sample_and_match_acceptance_rate,
-    ):
-        assert rate(p, q) < most_agreement(p, q) - 0.1
+    assert max((q / p).min(), p @ q) < most_agreement(p, q) - 0.1
 
 
 def test_residual_of_equal_distributions_is_the_target():
@@ -106,12 +102,8 @@ def test_residual_of_equal_distributions_is_the_target():
 @given(pairs())
 def test_the_two_simpler_rules_never_accept_more(pair):
     p, q = pair
-    once = theory.rejection_sampling_acceptance_rate(p, q)
-    largest = max((a / b if b else math.inf) for a, b in zip(p, q) if a > 0)
-    assert once == pytest.approx(1 / largest)
-    assert max(once, theory.sample_and_match_acceptance_rate(p, q)) <= (
-        theory.acceptance_rate(p, q) + 1e-12
-    )
+    once = min(b / a for a, b in zip(p, q) if a > 0)  # 1/M with M = max p/q
+    assert max(once, p @ q) <= theory.acceptance_rate(p, q) + 1e-12
 
 
 @given(pairs(), LENIENCE)
@@ -171,8 +163,6 @@ def test_tensors_are_read_as_arrays_and_numpy_comes_back(pair):
         theory.acceptance_rate,
         theory.total_variation,
         theory.residual,
-        theory.sample_and_match_acceptance_rate,
-        theory.rejection_sampling_acceptance_rate,
         lambda x, y: theory.lenient_acceptance_rate(x, y, 0.5),
     ):
         tensor, array = function(a, b), function(a.numpy(), b.numpy())
@@ -206,8 +196,7 @@ def count_law(profile):
 
 @given(ALPHA, GAMMA, COST)
 def test_every_formula_is_its_sum(alpha, gamma, c):
-    law, counts = theory.token_count_distribution(alpha, gamma), np.arange(1, gamma + 2)
-    assert law == pytest.approx(count_law(np.full(gamma, alpha)), abs=1e-12)
+    law, counts = count_law(np.full(gamma, alpha)), np.arange(1, gamma + 2)
     tokens, ours = sum(alpha**i for i in range(gamma + 1)), theory.expected_tokens(alpha, gamma)
     costs = (gamma, c, 1.2, 0.1, 0.05)
     formulas = {
@@ -296,14 +285,9 @@ def test_a_draft_pays_iff_alpha_exceeds_c(alpha, c):
     gamma, improvement = theory.optimal_gamma(alpha, c)
     if alpha > c:
         assert gamma >= 1 and improvement == curve.max() == curve[gamma - 1]
-        assert improvement >= theory.guaranteed_improvement(alpha, c) - 1e-12
-        assert theory.guaranteed_improvement(alpha, c) == pytest.approx(
-            theory.walltime_improvement(alpha, 1, c)
-        )
-        assert curve[0] >= 1
+        assert curve[0] == pytest.approx((1 + alpha) / (1 + c)) and curve[0] >= 1
     else:
         assert (gamma, improvement) == (0, 1.0) and curve.max() <= 1 + 1e-12
-        assert theory.guaranteed_improvement(alpha, c) == 1
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
@@ -331,7 +315,6 @@ def test_numbers_give_numbers_and_arrays_broadcast():
     assert best.tolist() == [6, 0] and improvement[1] == 1.0
     assert theory.optimal_gamma(1.0, 0.0, max_gamma=9) == (9, 10.0)
     assert theory.optimal_gamma(0, 0) == (0, 1.0)
-    assert theory.drafting_share(4, 0.25) == 0.5 and theory.drafting_share(4, 0) == 0
 
 
 # What was published ------------------------------------------------------------------------------
@@ -443,42 +426,6 @@ def test_rounds_of_longer_drafts_begin_at_harder_positions():
     assert starts / starts.sum() == pytest.approx(theory.round_starts(rates, moves, 4), abs=0.02)
     alike = theory.round_starts([0.7, 0.7], moves, 8)
     assert alike == pytest.approx(theory.round_starts([0.7, 0.7], moves, 1)), "one rate: no drift"
-
-
-def walked(kept, gamma):
-    """Return where rounds begin in a text whose tokens are all kept or not, by walking through it."""
-    place = 0
-    while place < len(kept):
-        yield place
-        accepted = next((i for i in range(gamma) if not all(kept[place : place + i + 1])), gamma)
-        place += accepted + 1
-
-
-def test_where_rounds_begin_in_a_text_follows_from_its_probabilities():
-    rng = np.random.default_rng(0)
-    for gamma in (1, 3, 8):
-        kept = rng.random(40) < 0.6
-        assert np.flatnonzero(theory.starts_in_text(kept, gamma)).tolist() == [*walked(kept, gamma)]
-        chances, mean = rng.random(7), np.zeros(7)
-        for kept in product((0, 1), repeat=7):
-            weight = np.where(kept, chances, 1 - chances).prod()
-            mean[[*walked(kept, gamma)]] += weight
-        assert theory.starts_in_text(chances, gamma) == pytest.approx(mean)
-    even = theory.starts_in_text(np.full(4000, 0.7), 4)
-    assert even[2000:].mean() == pytest.approx(1 / theory.expected_tokens(0.7, 4), abs=1e-3)
-
-
-def test_stretches_make_rounds_begin_at_hard_positions():
-    hard = np.arange(4000) // 10 % 4 == 0
-    kept = np.where(hard, 0.3, 0.97)
-    mixed = np.random.default_rng(0).permutation(kept)
-
-    def first(chances, gamma):
-        starts = theory.starts_in_text(chances, gamma)
-        return chances @ starts / starts.sum()
-
-    assert first(kept, 1) - first(kept, 8) > 0.05
-    assert abs(first(mixed, 1) - first(mixed, 8)) < 0.03, "the same chances in another order"
 
 
 # Roofline -----------------------------------------------------------------------------------------

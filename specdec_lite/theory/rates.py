@@ -99,34 +99,6 @@ def lenient_distance(p: Array, q: Array, lenience: float) -> float | np.ndarray:
     return lenient_acceptance_rate(p, q, lenience) - acceptance_rate(p, q)
 
 
-def rejection_sampling_acceptance_rate(p: Array, q: Array) -> float | np.ndarray:
-    """Return the acceptance rate of rejection sampling tried once: 1/M with M = max p/q.
-
-    A draw from q is kept with probability p/(M q); otherwise a token is drawn from p itself. The
-    rate is at most Σ min(p, q). A token with p > 0 and q = 0 makes M infinite and the rate 0.
-    Source: appendix A.2.
-
-    Args:
-        p: target distributions [..., V].
-        q: draft distributions [..., V].
-    """
-    p, q = distributions(p, q)
-    return np.where(p > 0, q / np.where(p > 0, p, 1), np.inf).min(-1)
-
-
-def sample_and_match_acceptance_rate(p: Array, q: Array) -> float | np.ndarray:
-    """Return the probability that independent draws from p and q agree: Σ p·q ≤ Σ min(p, q).
-
-    This is the naive lossless rule: draw from p, and accept the draft if it is the same token.
-
-    Args:
-        p: target distributions [..., V].
-        q: draft distributions [..., V].
-    """
-    p, q = distributions(p, q)
-    return (p * q).sum(-1)
-
-
 def optimal_acceptance(p: Array, q: Array, k: int, replace: bool = True) -> float:
     """Return the largest acceptance of any lossless rule for k tokens drawn from q at one node.
 

@@ -83,19 +83,6 @@ def break_even_tokens(
     return plain((verify + gamma * c + overhead) / (1 + plain_overhead))
 
 
-def guaranteed_improvement(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
-    """Return the speedup that the best γ reaches at least: (1 + α)/(1 + c) if α > c, else 1.
-
-    It is the speedup at γ = 1; without a draft it is 1. Source: corollary 3.9.
-
-    Args:
-        alpha: acceptance rate in [0, 1].
-        c: time of a draft pass over time of a target pass, ≥ 0.
-    """
-    alpha, c = rate(alpha), within("c", c, 0, np.inf)
-    return plain(np.where(alpha > c, (1 + alpha) / (1 + c), 1.0))
-
-
 def optimal_gamma(alpha: ArrayLike, c: ArrayLike, max_gamma: int = 64) -> tuple:
     """Return the draft length with the greatest speedup, and that speedup.
 
@@ -131,18 +118,3 @@ def operations_factor(alpha: ArrayLike, gamma: ArrayLike, c_hat: ArrayLike) -> f
     """
     gamma, c_hat = draft_length(gamma), within("c_hat", c_hat, 0, np.inf)
     return plain((gamma * c_hat + gamma + 1) / expected_tokens(alpha, gamma))
-
-
-def drafting_share(
-    gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0, overhead: ArrayLike = 0.0
-) -> float | np.ndarray:
-    """Return drafting's share of a round's time: γc / (verify + γc + overhead), in [0, 1).
-
-    Args:
-        gamma: as for `corrected_improvement`.
-        c: as for `corrected_improvement`.
-        verify: as for `corrected_improvement`.
-        overhead: as for `corrected_improvement`.
-    """
-    gamma, c = draft_length(gamma), within("c", c, 0, np.inf)
-    return plain(gamma * c * corrected_improvement(1.0, gamma, c, verify, overhead))

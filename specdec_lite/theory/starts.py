@@ -47,34 +47,3 @@ def round_starts(rates: ArrayLike, moves: ArrayLike, gamma: int) -> np.ndarray:
     walk += passed @ moves
     balance = np.vstack((walk.T - np.eye(len(rates)), np.ones(len(rates))))
     return np.linalg.lstsq(balance, np.eye(len(rates) + 1)[-1], rcond=None)[0]
-
-
-def starts_in_text(kept: ArrayLike, gamma: int) -> np.ndarray:
-    """Return the probability that a round begins at each position of one text.
-
-    Given the text, acceptances are independent, so the walk of the rounds is computed without
-    drawing a draft. `kept @ starts / starts.sum()` is the acceptance of rounds' first tokens.
-    Source: this book, chapter 19.
-
-    Args:
-        kept: [n], the probability that the text's own token at a position would be an accepted
-            draft: 1 or 0 if both models choose, min(1, q/p) of that token if they draw.
-        gamma: draft length, a whole number ≥ 1.
-
-    Returns:
-        float64 [n]; the first entry is 1.
-    """
-    kept = within("kept", kept, 0, 1)
-    gamma = int(draft_length(number("gamma", gamma)))
-    if kept.ndim != 1 or not len(kept):
-        raise ValueError(f"kept needs one chance per position, got shape {kept.shape}")
-    starts = np.zeros(len(kept) + gamma + 1)
-    starts[0] = 1
-    for position in range(len(kept)):
-        accepted = np.cumprod(kept[position : position + gamma])
-        accepted = np.pad(accepted, (0, gamma - len(accepted)))
-        reached = np.append(1, accepted)
-        starts[position + 1 : position + gamma + 2] += starts[position] * -np.diff(
-            reached, append=0
-        )
-    return starts[: len(kept)]

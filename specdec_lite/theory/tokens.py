@@ -40,25 +40,6 @@ def implied_alpha(tau: float, gamma: float) -> float:
     return 1.0 if tau == gamma + 1 else bisect(tokens, tau)
 
 
-def token_count_distribution(alpha: float, gamma: int) -> np.ndarray:
-    """Return the distribution of the tokens per pass: a geometric one, cut off at γ + 1.
-
-    Source: section 3.1.
-
-    Args:
-        alpha: acceptance rate in [0, 1].
-        gamma: draft length, a whole number ≥ 1.
-
-    Returns:
-        float64 [γ + 1]; entry k − 1 is P(k tokens), k = 1 … γ + 1.
-    """
-    alpha = float(rate(number("alpha", alpha)))
-    gamma = int(draft_length(number("gamma", gamma)))
-    probs = alpha ** np.arange(gamma + 1)
-    probs[:-1] *= 1 - alpha
-    return probs
-
-
 def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
     """Return the expected tokens per pass with a rate per position: 1 + α₁ + α₁α₂ + … + α₁⋯α_γ.
 

@@ -151,8 +151,16 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
         ("walltimeImprovement", theory.walltime_improvement, product(ALPHAS, GAMMAS, COSTS)),
         ("operationsFactor", theory.operations_factor, product(ALPHAS, GAMMAS, COSTS)),
         ("draftedAcceptance", theory.drafted_acceptance, product(ALPHAS, GAMMAS)),
-        ("guaranteedImprovement", theory.guaranteed_improvement, product(ALPHAS, COSTS)),
-        ("draftingShare", theory.drafting_share, product(GAMMAS, COSTS, [1.3], [0.1])),
+        (
+            "guaranteedImprovement",  # corollary 3.9
+            lambda alpha, c: max(1.0, theory.walltime_improvement(alpha, 1, c)),
+            product(ALPHAS, COSTS),
+        ),
+        (
+            "draftingShare",
+            lambda gamma, c, *rest: gamma * c / theory.break_even_tokens(gamma, c, *rest),
+            product(GAMMAS, COSTS, [1.3], [0.1]),
+        ),
         (
             "correctedImprovement",
             theory.corrected_improvement,
