@@ -22,13 +22,13 @@ import numpy as np
 import torch
 
 from specdec_lite import CausalLM, load_smollm2, stream
+from specdec_lite.contract import Drafter
 from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter, automatic
 from specdec_lite.drafters.quantized import quantize
 from specdec_lite.engine.int4 import int4_bytes
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.measure.intervals import RESAMPLES, ratio
 from specdec_lite.measure.timing import pass_job, prefilled
-from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS
 
 from .experiment import Run, experiment, packed_run

@@ -26,10 +26,10 @@ import torch
 from transformers.utils import logging
 
 from specdec_lite import CausalLM, stream, timing
+from specdec_lite.contract import Drafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 from specdec_lite.proposal import Step
-from specdec_lite.speculation import Drafter
 from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 
 from . import plain

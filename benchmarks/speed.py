@@ -20,10 +20,12 @@ from torch import Tensor
 from specdec_lite import CausalLM, TokenTree, generate, stream, theory, timing
 from specdec_lite.acceptance import block_verification
 from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.contract import Drafter, Limits
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate, ratio
-from specdec_lite.speculation import Drafter, Limits, Step, Verifier
+from specdec_lite.proposal import Step
+from specdec_lite.speculation import Verifier
 from specdec_lite.training.heads import BLOCKWISE_HEADS
 
 from .experiment import packed_run

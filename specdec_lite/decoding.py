@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.contract import Drafter, PathProcessor
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.options import OptionNames, Request, default_rule, prepare, source_of_chance
 from specdec_lite.proposal import Step
 from specdec_lite.sampling import Rng
-from specdec_lite.speculation import Drafter, PathProcessor, Verifier, speculate
+from specdec_lite.speculation import Verifier, speculate
 
 __all__ = ["Output", "Stats", "default_rule", "generate", "prepare", "stream"]
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.checks import is_whole_dtype, model as check_model, whole
-from specdec_lite.contract import PathProcessor
+from specdec_lite.contract import Context, Drafter, Limits, NoDraft, PathProcessor, Session
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Step, with_logprobs
 from specdec_lite.sampling import Rng, Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter, Limits, NoDraft, Session, Verifier
+from specdec_lite.speculation import Verifier
 
 
 class OptionNames(TypedDict, total=False):

@@ -14,37 +14,13 @@ import torch
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.contract import Context, Drafter, Limits, NoDraft, PathProcessor, Session
+from specdec_lite.contract import Context, PathProcessor, Session
 from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Step, Verdict
 from specdec_lite.sampling import SeededRng
 from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
-
-__all__ = [
-    "Context",
-    "Drafter",
-    "Limits",
-    "NoDraft",
-    "NotFiniteError",
-    "PathProcessor",
-    "RuleVerifier",
-    "Session",
-    "Step",
-    "Verifier",
-    "check_cache",
-    "commit",
-    "elapsed",
-    "fed_tokens",
-    "node_numbers",
-    "not_finite",
-    "now",
-    "process_scores",
-    "propose",
-    "speculate",
-    "verify",
-]
 
 
 def propose(session: Session, context: Context) -> Proposal:
@@ -129,8 +105,8 @@ def check_cache(session: Session, context: Context) -> None:
 class Verifier:
     """How a round is verified: from the scores of the target's pass to a verdict.
 
-    Plain rules are wrapped in a `RuleVerifier`. A rule that must see more than probabilities (the
-    device, the hidden states) is a subclass of Verifier; pass an instance of it as `rule`.
+    A plain rule needs none: see `verify`. A rule that must see more than probabilities (the device,
+    the hidden states) is a subclass of Verifier; pass an instance of it as `rule`.
 
     Attributes:
         name: in tables.
@@ -152,34 +128,6 @@ class Verifier:
             context: of the round.
         """
         raise NotImplementedError
-
-
-class RuleVerifier(Verifier):
-    """Apply a rule to the target's adjusted probabilities; the draft's numbers are read in advance.
-
-    Args:
-        rule: a function (proposal, target_probs, rng) → Verdict.
-    """
-
-    def __init__(self, rule: RuleFunction):
-        self.rule = rule
-
-    def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
-        """Return the rule's verdict; see `Verifier.verify`."""
-        logits = scores.logits[0]
-        target_probs = context.sampling(logits)
-        # The maximum is NaN where any logit is. The check costs no read of its own: its result
-        # comes to the host with the numbers of the proposal.
-        finite = logits.amax(-1).isfinite().all()[None]
-        proposal, host = proposal.read(target_probs, finite=finite)
-        if not host["finite"][0]:
-            raise not_finite(context, logits.dtype)
-        rng = context.rng
-        if not isinstance(rng, SeededRng):
-            return replace(self.rule(proposal, target_probs, rng), **node_numbers(proposal))
-        rng.coins = ()
-        verdict = self.rule(proposal, target_probs, rng)
-        return replace(verdict, **node_numbers(proposal), coins=rng.coins)
 
 
 def node_numbers(proposal: Proposal) -> dict[str, tuple]:
@@ -208,9 +156,22 @@ def not_finite(context: Context, dtype: torch.dtype) -> NotFiniteError:
 def verify(
     rule: RuleFunction | Verifier, proposal: Proposal, scores: Scores, context: Context
 ) -> Verdict:
-    """Return the verdict of a rule or a verifier on a proposal."""
-    verifier = rule if isinstance(rule, Verifier) else RuleVerifier(rule)
-    return verifier.verify(proposal, scores, context)
+    """Return the verdict of a verifier, or of a rule on the target's adjusted probabilities."""
+    if isinstance(rule, Verifier):
+        return rule.verify(proposal, scores, context)
+    logits, rng = scores.logits[0], context.rng
+    target_probs = context.sampling(logits)
+    # The maximum is NaN where any logit is. The check costs no read of its own: its result comes to
+    # the host with the numbers of the proposal.
+    finite = logits.amax(-1).isfinite().all()[None]
+    proposal, host = proposal.read(target_probs, finite=finite)
+    if not host["finite"][0]:
+        raise not_finite(context, logits.dtype)
+    if not isinstance(rng, SeededRng):
+        return replace(rule(proposal, target_probs, rng), **node_numbers(proposal))
+    rng.coins = ()
+    verdict = rule(proposal, target_probs, rng)
+    return replace(verdict, **node_numbers(proposal), coins=rng.coins)
 
 
 def commit(

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from specdec_lite import CausalLM, load_pair
+from specdec_lite.contract import Drafter, Session
 from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters import NgramModel
 from specdec_lite.drafters.chain import Followed
@@ -18,7 +19,6 @@ from specdec_lite.drafters.trees import expand_tree, likeliest, without_replacem
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import Drafter, Session
 
 VOCABULARY = 48
 WINDOW = 6

@@ -33,6 +33,7 @@ from models_zoo import (
 from benchmarks.methods import METHODS, Method
 from specdec_lite import acceptance as a, drafters as d, generate
 from specdec_lite.acceptance import draw_chain
+from specdec_lite.contract import Drafter
 from specdec_lite.drafters.heads import ExitHead, Heads
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.ngrams import Counts
@@ -43,7 +44,6 @@ from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter
 from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.speculation import Drafter
 from specdec_lite.tree import TokenTree
 
 

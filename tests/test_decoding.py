@@ -15,6 +15,7 @@ from transformers import BatchEncoding
 from specdec_book.viz.chance import RecordingRng
 from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
+from specdec_lite.contract import Drafter, Session
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
 from specdec_lite.engine.cache import Scores
@@ -22,7 +23,7 @@ from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.options import OptionNames, Options
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Drafter, Session, node_numbers, process_scores
+from specdec_lite.speculation import node_numbers, process_scores
 from specdec_lite.tree import TokenTree
 
 TARGET = native()

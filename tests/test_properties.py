@@ -20,11 +20,11 @@ from specdec_lite.acceptance import (
     sample_and_match,
     speculative_sampling,
 )
+from specdec_lite.contract import Drafter, Session
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import SeededRng
-from specdec_lite.speculation import Drafter, Session
 
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
 VOCABULARIES = st.sampled_from([3, 17, VOCABULARY])

@@ -7,11 +7,11 @@ import traitlets
 
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.sketch import visible
+from specdec_lite.contract import Context
 from specdec_lite.decoding import generate
 from specdec_lite.drafters.eagle import EagleDrafter, FeatureSession
 from specdec_lite.drafters.trees import ConfidenceTree
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
 MAX_NODES = 12

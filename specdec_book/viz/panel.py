@@ -15,6 +15,7 @@ from specdec_book.viz.explorer import Explorer
 from specdec_book.viz.trace import Trace, trace
 from specdec_lite import theory
 from specdec_lite.checks import whole
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
@@ -22,7 +23,7 @@ from specdec_lite.gpu.whole_draft import both_ways
 from specdec_lite.loading.pairs import Pair, chat_ids, load_pair
 from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
-from specdec_lite.speculation import Drafter, Step
+from specdec_lite.proposal import Step
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 1.5

@@ -13,10 +13,10 @@ from specdec_book import recordings
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.trace import trace
 from specdec_lite import checks
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import stream
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Step
-from specdec_lite.speculation import Drafter
 
 
 class Race(Interactive):

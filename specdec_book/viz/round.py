@@ -14,12 +14,13 @@ from specdec_book.viz.chance import RecordingRng
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.trace import shorten_prompt
 from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter, Session
 from specdec_lite.decoding import default_rule, stream
 from specdec_lite.engine.cache import Cache, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import Context, Drafter, RuleVerifier, Session
+from specdec_lite.speculation import Verifier, verify
 
 WORDS = 10
 """Largest number of words that the picture can show at one position."""
@@ -155,7 +156,7 @@ class RecordingDrafter(Drafter):
             caches[name] = None if length is None else [*caches[name], length]
 
 
-class RecordingVerifier(RuleVerifier):
+class RecordingVerifier(Verifier):
     """A rule that records what decided each of its verdicts.
 
     Args:
@@ -164,8 +165,7 @@ class RecordingVerifier(RuleVerifier):
     """
 
     def __init__(self, recorder: RecordingDrafter, rule):
-        super().__init__(rule)
-        self.recorder = recorder
+        self.recorder, self.rule = recorder, rule
         self.name = rule.name
         self.lossless = rule.lossless
 
@@ -174,7 +174,7 @@ class RecordingVerifier(RuleVerifier):
             raise ValueError("drafter proposed a tree: must propose chains")
         uniforms = context.rng.uniforms  # pyright: ignore[reportAttributeAccessIssue]
         count = len(uniforms)
-        verdict = super().verify(proposal, scores, context)
+        verdict = verify(self.rule, proposal, scores, context)
         recorder = self.recorder
         rows = recorder.sampling(scores.logits[0])
         text = context.tokens.tolist()

@@ -14,7 +14,7 @@ from specdec_book.viz.trace import shorten_prompt
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.speculation import Step
+from specdec_lite.proposal import Step
 
 
 class Stepper(Interactive):

@@ -10,10 +10,10 @@ import traitlets
 from torch import Tensor
 
 from specdec_book.viz.interactive import Interactive
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate, stream
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.speculation import Drafter
 
 POLICIES = ("constant", "heuristic", "confidence", "entropy", "oracle")
 

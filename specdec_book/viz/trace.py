@@ -10,7 +10,7 @@ from html import escape
 
 from specdec_book.viz.interactive import STATIC
 from specdec_lite.decoding import Output, Stats
-from specdec_lite.speculation import Step
+from specdec_lite.proposal import Step
 
 KINDS = {
     "accepted": "drafted, verified and accepted",

@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from specdec_lite import checks
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate, prepare
 from specdec_lite.diagnosis.measuring import (
     LEAST,
@@ -24,7 +25,6 @@ from specdec_lite.diagnosis.measuring import (
 )
 from specdec_lite.diagnosis.verdict import Diagnosis, conclude
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.speculation import Drafter
 from specdec_lite.texts.corpus import evaluation_prompts
 
 __all__ = ["Diagnosis", "diagnose"]

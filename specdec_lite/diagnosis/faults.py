@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from specdec_lite.speculation import Step
+from specdec_lite.proposal import Step
 
 PARITY = 0.97
 """The least greedy acceptance of a model that drafts for itself.

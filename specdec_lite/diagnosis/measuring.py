@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.batch import generate_batch
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.diagnosis.faults import Evidence, Opening
 from specdec_lite.diagnosis.offline import Offline, offline
@@ -15,7 +16,7 @@ from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.whole_draft import both_ways
 from specdec_lite.measure import timing
-from specdec_lite.speculation import Drafter, Step
+from specdec_lite.proposal import Step
 
 KS = (1, 2, 3, 5, 9, 17)
 BATCHES = (1, 4, 16)

@@ -25,14 +25,11 @@ class Offline:
         drawn: Σ min(p, q), the probability that a token drawn from q is accepted.
         chosen: p of q's likeliest token, the probability that a chosen token is accepted.
         greedy: 1 if both argmaxes agree, else 0.
-        kept: min(1, q/p) of the text's next token, the probability that this token is an accepted
-            draft.
     """
 
     drawn: Tensor
     chosen: Tensor
     greedy: Tensor
-    kept: Tensor
 
     def at(self, temperature: float) -> Tensor:
         """Return the acceptance [n − 1] that a loop at a temperature has."""
@@ -64,21 +61,15 @@ def offline(
     """
     adjusted = Sampling(temperature)
     read = tokens if draft_tokens is None else draft_tokens
-    parts: dict[str, list[Tensor]] = {"drawn": [], "chosen": [], "greedy": [], "kept": []}
-    for p_logits, q_logits, following in zip(
-        rows(target, tokens), rows(draft, read), tokens[1:].split(CHUNK)
-    ):
+    parts: dict[str, list[Tensor]] = {"drawn": [], "chosen": [], "greedy": []}
+    for p_logits, q_logits in zip(rows(target, tokens), rows(draft, read)):
         q_logits = fit(q_logits.to(p_logits.device), target.vocab_size)
         p_logits = p_logits[shift:]
         q_logits = q_logits[: len(p_logits)]
         p = adjusted(p_logits)
         q = adjusted(q_logits)
         guess = q_logits.argmax(-1)
-        following = following[shift:, None].to(p.device)
         parts["drawn"].append(torch.minimum(p, q).sum(-1).cpu())
         parts["chosen"].append(p.gather(-1, guess[:, None])[:, 0].cpu())
         parts["greedy"].append((guess == p_logits.argmax(-1)).double().cpu())
-        parts["kept"].append(
-            (q.gather(-1, following) / p.gather(-1, following)).clamp(max=1)[:, 0].cpu()
-        )
     return Offline(**{name: torch.cat(values).double() for name, values in parts.items()})

@@ -1,5 +1,6 @@
 """The public drafters, loaded on first use; `python site/drafter_names.py` writes this file."""
 
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.bandit import BanditDrafter, automatic
 from specdec_lite.drafters.chain import draft_chain
 from specdec_lite.drafters.combined import (
@@ -39,7 +40,6 @@ from specdec_lite.drafters.self_drafts import (
 from specdec_lite.drafters.tables import HashPoolDrafter, TokenRecyclingDrafter
 from specdec_lite.drafters.text_match import TextMatchDrafter
 from specdec_lite.drafters.trees import ConfidenceTree, expand_tree
-from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 __all__ = [
     "BanditDrafter",

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.decoding import generate
 from specdec_lite.drafters.chain import common_prefix
 from specdec_lite.drafters.combined import GroupDrafter, largest, members
@@ -20,7 +21,6 @@ from specdec_lite.loading.weights import find_weights
 from specdec_lite.measure.clocks import samples
 from specdec_lite.measure.timing import pass_job, prefilled
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.theory import expected_tokens
 
 # One arm ----------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.checks import is_number
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Cache, Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Sampling, draw_unread
-from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from specdec_lite import checks
 from specdec_lite.acceptance import exact_match, sample_and_match, speculative_sampling
 from specdec_lite.checks import instance
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.chain import Followed
 from specdec_lite.drafters.self_drafts import PassDrafter, SelfDrafter
 from specdec_lite.drafters.trees import merge, stack_rows
@@ -17,16 +18,7 @@ from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Step, Verdict
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import (
-    Context,
-    Drafter,
-    Limits,
-    NotFiniteError,
-    RuleVerifier,
-    Session,
-    Verifier,
-    speculate,
-)
+from specdec_lite.speculation import NotFiniteError, Verifier, speculate, verify
 from specdec_lite.tree import TokenTree
 
 # What composites share --------------------------------------------------------------------------
@@ -226,7 +218,7 @@ class SameNoise(Verifier):
     lossless = True
 
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
-        return RuleVerifier(sample_and_match).verify(proposal, scores, at_position(context))
+        return verify(sample_and_match, proposal, scores, at_position(context))
 
 
 same_noise = SameNoise()

@@ -12,12 +12,12 @@ import torch
 
 from specdec_lite import checks
 from specdec_lite.checks import whole
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.chain import ChainDrafter, ChainSession, common_prefix
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 # Matches of the text's end ----------------------------------------------------------------------

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter, Limits
 from specdec_lite.drafters.chain import ChainSession, Followed, draft_chain
 from specdec_lite.drafters.eagle_head import (
     Eagle1Head,
@@ -31,7 +32,6 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import read_config
 from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Limits
 from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 

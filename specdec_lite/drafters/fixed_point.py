@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 

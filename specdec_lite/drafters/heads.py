@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.checks import instance, model, same_device, whole
+from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import (
     ChainDrafter,
     ChainSession,
@@ -26,7 +27,6 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import SHIPPED, Pretrained, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Limits
 from specdec_lite.transfer import upload
 
 # A draft's vocabulary ---------------------------------------------------------------------------

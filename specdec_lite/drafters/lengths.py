@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import is_number, number, whole
+from specdec_lite.contract import Context
 from specdec_lite.proposal import Verdict
-from specdec_lite.speculation import Context
 
 
 class Length:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import ChainSession, RoundDrafter
 from specdec_lite.drafters.heads import Heads, check_heads, check_target, output_head, stored_heads
 from specdec_lite.drafters.published import is_published, read_medusa
@@ -17,7 +18,6 @@ from specdec_lite.drafters.trees import check_ranks
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import SHIPPED as WEIGHTS, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
 
 # Stored heads and the measurements beside them --------------------------------------------------

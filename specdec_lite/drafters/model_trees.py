@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.checks import instance
+from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import fit
 from specdec_lite.drafters.models import DraftsWithModel, FollowingSession
 from specdec_lite.drafters.trees import (
@@ -24,7 +25,7 @@ from specdec_lite.drafters.trees import (
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure.timing import Costs
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Limits, fed_tokens
+from specdec_lite.speculation import fed_tokens
 from specdec_lite.transfer import download
 from specdec_lite.tree import TokenTree
 

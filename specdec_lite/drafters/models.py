@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter
 from specdec_lite.drafters.chain import ChainDrafter, ChainSession, Followed, draft_chain
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter
 from specdec_lite.tree import TokenTree
 
 ROUNDS_BEFORE_WARNING = 2

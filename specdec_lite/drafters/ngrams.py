@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import (
     ChainDrafter,
     ChainSession,
@@ -22,7 +23,6 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
 
 # Indexes that are built once from a text --------------------------------------------------------

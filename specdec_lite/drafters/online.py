@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.contract import Context
 from specdec_lite.drafters.copying import token_ids
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.models import ModelDrafter, ModelSession
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context
 from specdec_lite.transfer import upload
 
 # Training ---------------------------------------------------------------------------------------

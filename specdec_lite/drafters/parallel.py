@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.checks import whole
+from specdec_lite.contract import Context
 from specdec_lite.drafters.block_head import (
     BlockHead,
     Correction,
@@ -39,7 +40,6 @@ from specdec_lite.engine.native import NativeStorage
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context
 from specdec_lite.transfer import upload
 
 # Draft from rows of one pass, left to right, each corrected by the token before -----------------

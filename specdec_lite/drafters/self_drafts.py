@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import (
     ChainDrafter,
     ChainSession,
@@ -26,7 +27,6 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Transformer, rotate
 from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Limits
 from specdec_lite.transfer import upload
 
 # What self-drafts share -------------------------------------------------------------------------

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.chain import common_prefix
 from specdec_lite.drafters.copying import token_ids
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 # A pool of hashed n-grams, whose memory never grows ---------------------------------------------

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from specdec_lite import checks
+from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import ChainDrafter, ChainSession, Followed
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Limits
 from specdec_lite.texts.streaming import INCOMPLETE
 from specdec_lite.tree import TokenTree
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance, number, whole
-from specdec_lite.proposal import NOTHING, Proposal, one_hot
+from specdec_lite.contract import Context
+from specdec_lite.proposal import NOTHING, Proposal, Step, one_hot
 from specdec_lite.sampling import Rng, draw_unread
-from specdec_lite.speculation import Context, Step
 from specdec_lite.transfer import download, upload
 from specdec_lite.tree import TokenTree
 

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import kind_of
 from specdec_lite.checks import whole
+from specdec_lite.contract import Context
 from specdec_lite.drafters.chain import fit
 from specdec_lite.drafters.models import ModelDrafter, ModelSession
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse
-from specdec_lite.speculation import Context, Verifier, not_finite
+from specdec_lite.speculation import Verifier, not_finite
 from specdec_lite.transfer import download, upload
 from specdec_lite.tree import TokenTree
 

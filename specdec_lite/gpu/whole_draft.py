@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
+from specdec_lite.contract import Context, Drafter
 from specdec_lite.drafters.models import ModelDrafter
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, draft_tokens, on_device
 from specdec_lite.gpu.programs import Program, Slot
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import Context, Drafter
 
 
 def why_no_graphs(target: CausalLM, draft: CausalLM | None) -> str:

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import Output, stream
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Step
-from specdec_lite.speculation import Drafter, Verifier
+from specdec_lite.speculation import Verifier
 
 if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer

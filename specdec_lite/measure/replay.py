@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 
 from specdec_lite.acceptance.greedy import keep_path
-from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.contract import Context, Drafter
+from specdec_lite.proposal import Proposal, Step, Verdict
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter, Step, propose
+from specdec_lite.speculation import propose
 
 
 def replay(

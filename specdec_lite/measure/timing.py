@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from specdec_lite.checks import instance, is_whole, whole
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate, prepare
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
@@ -25,7 +26,7 @@ from specdec_lite.measure.machine import (
     read_bandwidth,
 )
 from specdec_lite.measure.stamps import machine_name
-from specdec_lite.speculation import Drafter, Step
+from specdec_lite.proposal import Step
 from specdec_lite.tree import TokenTree
 
 __all__ = [

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import stream
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.grammar import special_ids
 from specdec_lite.options import stop_ids
-from specdec_lite.speculation import Drafter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

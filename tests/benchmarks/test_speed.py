@@ -15,9 +15,9 @@ from benchmarks import decoding, speed
 from benchmarks.experiment import execute
 from benchmarks.hugging_face import HuggingFace
 from specdec_lite import generate
+from specdec_lite.contract import Drafter, Session
 from specdec_lite.loading.pairs import SHIPPED, Pair
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
 
 

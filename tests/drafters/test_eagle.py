@@ -9,6 +9,7 @@ from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import TokenTree, generate, stream
+from specdec_lite.contract import Context
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
 from specdec_lite.drafters.eagle import FeatureSession
 from specdec_lite.drafters.lengths import Confidence
@@ -16,7 +17,6 @@ from specdec_lite.drafters.trees import expand_confidence_tree
 from specdec_lite.loading.weights import save
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context
 from specdec_lite.training.anchors import anchor_acceptance
 
 TARGET = native(num_layers=3)

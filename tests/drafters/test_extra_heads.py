@@ -17,13 +17,13 @@ from text_laws import NATIVE, SAMPLINGS, TINY, distance, exact_text_law, model_n
 from specdec_book import recordings
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import Proposal, typical
+from specdec_lite.contract import Context
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter
 from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.medusa import load_report
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.sampling import Sampling, SeededRng, outcomes
-from specdec_lite.speculation import Context
 from specdec_lite.texts.corpus import evaluation_prompts
 
 TARGET = native()

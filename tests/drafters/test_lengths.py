@@ -11,6 +11,7 @@ from text_laws import bias, random_law
 
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import block_verification, speculative_sampling
+from specdec_lite.contract import Context
 from specdec_lite.drafters import (
     Confidence,
     Constant,
@@ -23,7 +24,6 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.proposal import Verdict
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context
 from specdec_lite.training import acceptance_predictor
 
 TARGET = native()

@@ -24,7 +24,7 @@ from specdec_lite.drafters.trees import (
     with_replacement,
 )
 from specdec_lite.measure.timing import Costs
-from specdec_lite.speculation import Step
+from specdec_lite.proposal import Step
 
 TARGET = native()
 DRAFT = perturbed(TARGET)

@@ -14,6 +14,7 @@ from models_zoo import Constant
 from text_laws import TooManyOutcomes, distance, exact_text_law, own_text_law
 
 from specdec_lite import stream
+from specdec_lite.contract import Drafter, Limits, Session
 from specdec_lite.drafters import (
     BanditDrafter,
     CascadeDrafter,
@@ -27,7 +28,6 @@ from specdec_lite.drafters import (
 from specdec_lite.drafters.combined import CompositeDrafter
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling, outcomes
-from specdec_lite.speculation import Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 GRID = 10

@@ -9,11 +9,11 @@ import torch
 from models_zoo import Wrapped, native, perturbed
 
 from specdec_lite import CausalLM, speculation, timing
+from specdec_lite.contract import Drafter, Session
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.measure import clocks, machine, stamps
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
 from specdec_lite.proposal import Proposal
-from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
 
 MEASURED_BANDWIDTH = machine._bandwidth  # before the fixture of conftest.py replaces it

@@ -9,9 +9,9 @@ from mounting import bare_page, says
 
 from specdec_book.viz.block_stepper import BlockStepper, record_blocks
 from specdec_lite import generate
+from specdec_lite.contract import Drafter, Session
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import Proposal
-from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
 
 PROMPT = Letters().encode("hello")

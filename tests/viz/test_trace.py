@@ -14,7 +14,7 @@ from specdec_book.viz.interactive import STATIC
 from specdec_book.viz.trace import DISCARDED, KINDS, Piece, trace, verified_nodes
 from specdec_lite.decoding import Output, stream
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.speculation import Step
+from specdec_lite.proposal import Step
 from specdec_lite.tree import TokenTree
 
 

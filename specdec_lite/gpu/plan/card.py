@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec_lite.contract import Context, Drafter
 from specdec_lite.gpu.plan.bench import Bench, random_transformer
 from specdec_lite.gpu.plan.forward import Layers, pass_of
 from specdec_lite.gpu.plan.rounds import GAMMA, MODES, shipped
@@ -14,7 +15,6 @@ from specdec_lite.measure import profiler
 from specdec_lite.measure.clocks import synchronize
 from specdec_lite.measure.machine import machine_state, read_bandwidth
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Rows of the product with one weight matrix."""

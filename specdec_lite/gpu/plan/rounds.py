@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite import theory
+from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate, stream
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 from specdec_lite.engine.models import CausalLM
@@ -27,7 +28,7 @@ from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure.clocks import interleaved, synchronize
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.measure.timing import pass_job, round_costs
-from specdec_lite.speculation import Drafter, Step
+from specdec_lite.proposal import Step
 from specdec_lite.texts import corpus
 
 GAMMA = 4
