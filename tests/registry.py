@@ -143,8 +143,8 @@ DRAFTERS = {
     "the target as its own draft": lambda target: d.ModelDrafter(target, 3),
     "draft model with another tokenizer": another_tokenizer,
     "blockwise heads, drawn": lambda target: d.BlockwiseDrafter(target, heads(target), 4),
-    "blockwise heads, chosen": lambda target: d.BlockwiseDrafter(
-        target, heads(target), 3, draft_temperature=0.0
+    "blockwise heads, chosen": lambda target: d.TemperedDrafter(
+        d.BlockwiseDrafter(target, heads(target), 3)
     ),
     "Medusa heads, a sparse tree": lambda target: d.MedusaDrafter(
         target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])
@@ -167,8 +167,8 @@ DRAFTERS = {
     "n-gram model, drawn": lambda target: d.NgramDrafter.from_text(
         perturbed_text(target), target.vocab_size, gamma=2
     ),
-    "n-gram model, chosen": lambda target: d.NgramDrafter.from_text(
-        perturbed_text(target), target.vocab_size, 2, 3, draft_temperature=0.0
+    "n-gram model, chosen": lambda target: d.TemperedDrafter(
+        d.NgramDrafter.from_text(perturbed_text(target), target.vocab_size, 2, 3)
     ),
     "suffix decoding with a memory, a tree": lambda target: with_memory(
         d.SuffixDrafter(6, factor=3.0, width=2), target

@@ -3,19 +3,17 @@
 `Followed` is the cache of such a draft, which follows the committed text.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.checks import is_number
 from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Cache, Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Sampling, draw_unread
+from specdec_lite.sampling import draw_unread
 from specdec_lite.tree import TokenTree
 
 
@@ -180,28 +178,16 @@ def draft_chain(
     return Proposal(TokenTree.chain(torch.cat(tokens)), torch.stack(rows) if rows else None)
 
 
-def draft_rows(context: Context, logits: Tensor, sampling: Sampling) -> Proposal:
+def draft_rows(context: Context, logits: Tensor) -> Proposal:
     """Draft one token from each row, independently: the argmax if greedy, else drawn.
 
     Shapes: logits [d, V].
     """
-    if sampling.greedy:
+    if context.sampling.greedy:
         return Proposal(TokenTree.chain(logits.argmax(-1)))
-    probs = sampling(logits)
+    probs = context.sampling(logits)
     tokens = torch.cat([draw_unread(context.rng, row) for row in probs])
     return Proposal(TokenTree.chain(tokens), probs)
-
-
-def draft_sampling(draft_temperature: float | None) -> Sampling | None:
-    """Return how a draft is sampled at its own temperature; None for the generation's sampling."""
-    if draft_temperature is None:
-        return None
-    if not (is_number(draft_temperature) and 0 <= draft_temperature < math.inf):
-        raise ValueError(
-            f"draft_temperature={draft_temperature!r}: must be None or a number ≥ 0 (0 chooses the"
-            " argmax)"
-        )
-    return Sampling(draft_temperature)
 
 
 def fit(logits: Tensor, vocab_size: int) -> Tensor:

@@ -21,7 +21,6 @@ from specdec_lite.drafters.chain import (
     RoundDrafter,
     draft_chain,
     draft_rows,
-    draft_sampling,
 )
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
@@ -340,19 +339,14 @@ class BlockwiseDrafter(Pretrained, RoundDrafter):
         target: the model that decodes; its vocabulary projection is shared.
         heads: at least k − 1 heads trained on it.
         k: block size ≥ 1; 1 is plain decoding.
-        draft_temperature: None: draw with the generation's own sampling settings (argmax if
-            greedy); 0: choose the argmax of every head; > 0: draw at this temperature.
     """
 
-    def __init__(
-        self, target: CausalLM, heads: Heads, k: int = 4, draft_temperature: float | None = None
-    ):
+    def __init__(self, target: CausalLM, heads: Heads, k: int = 4):
         check_heads(heads, target)
         whole("k", k, 1, heads.count + 1, f" (1 + the {heads.count} extra heads)")
         self.target = target
         self.heads = heads
         self.k = k
-        self.sampling = draft_sampling(draft_temperature)
         self.hidden_layers = ("final",) if k > 1 else ()
 
     @classmethod
@@ -376,7 +370,7 @@ class BlockwiseDrafter(Pretrained, RoundDrafter):
         states = context.scores.hidden["final"][0, -1]
         logits = self.target.head(self.heads(states, slice(count)))
         session.passes += 1
-        return draft_rows(context, logits, self.sampling or context.sampling)
+        return draft_rows(context, logits)
 
 
 # Heads that draft one token after another -------------------------------------------------------

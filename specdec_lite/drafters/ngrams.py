@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,13 +10,7 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.contract import Context, Limits
-from specdec_lite.drafters.chain import (
-    ChainDrafter,
-    ChainSession,
-    RoundDrafter,
-    draft_chain,
-    draft_sampling,
-)
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, RoundDrafter, draft_chain
 from specdec_lite.drafters.copying import frequency_tree, token_ids
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
@@ -235,20 +228,15 @@ class NgramDrafter(RoundDrafter, ChainDrafter):
     Args:
         counts: n-gram counts of a text in the target's vocabulary.
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        draft_temperature: None: draw with the generation's own sampling settings (argmax if
-            greedy); 0: always choose the likeliest token; > 0: draw at this temperature.
     """
 
-    def __init__(
-        self, counts: Counts, gamma: int | Length = 4, draft_temperature: float | None = None
-    ):
+    def __init__(self, counts: Counts, gamma: int | Length = 4):
         super().__init__(gamma)
         self.counts = counts
-        self.sampling = draft_sampling(draft_temperature)
 
     @classmethod
     def from_text(
-        cls, ids, vocab_size: int, n: int = 3, gamma: int | Length = 4, draft_temperature=None
+        cls, ids, vocab_size: int, n: int = 3, gamma: int | Length = 4
     ) -> "NgramDrafter":
         """Count the n-grams of a text.
 
@@ -257,9 +245,8 @@ class NgramDrafter(RoundDrafter, ChainDrafter):
             vocab_size: the target's V.
             n: order of the model, ≥ 1; 2 is a bigram model.
             gamma: as for the class.
-            draft_temperature: as for the class.
         """
-        return cls(Counts(ids, vocab_size, n), gamma, draft_temperature)
+        return cls(Counts(ids, vocab_size, n), gamma)
 
     def check(self, target: CausalLM, positions: int) -> None:
         if self.counts.vocab_size != target.vocab_size:
@@ -270,7 +257,6 @@ class NgramDrafter(RoundDrafter, ChainDrafter):
 
     def draft(self, context: Context, session: ChainSession) -> Proposal:
         counts = self.counts
-        context = replace(context, sampling=self.sampling or context.sampling)
         before = len(counts.keys) - 1
         text = context.tokens[-before:].tolist() if before else []
 

@@ -341,4 +341,4 @@ class PassDrafter(Pretrained, RoundDrafter):
         session.passes += 1
         # The embeddings are given, so only the number of ids matters.
         logits = target.score(last.expand(count), context.cache.view(), states=(0, fed)).logits[0]  # pyright: ignore[reportOptionalMemberAccess]
-        return draft_rows(context, logits, context.sampling)
+        return draft_rows(context, logits)

@@ -31,7 +31,7 @@ from specdec_lite.acceptance import (
     speculative_sampling,
     traversal_verification,
 )
-from specdec_lite.drafters import BlockwiseDrafter
+from specdec_lite.drafters import BlockwiseDrafter, TemperedDrafter
 from specdec_lite.drafters.trees import (
     drawn_then_chosen,
     likeliest,
@@ -313,8 +313,8 @@ def test_nearly_greedy_text():
     """At their strictest both rules of blockwise decoding write the greedy text; laxer ones accept more."""
 
     def decoded(heads, rule, tokens):
-        drafter = BlockwiseDrafter(native(), heads, 4, draft_temperature=0)
-        return generate(drafter.target, PROMPT, drafter, tokens, 1.0, rule=rule, seed=0)
+        drafter = TemperedDrafter(BlockwiseDrafter(native(), heads, 4))
+        return generate(native(), PROMPT, drafter, tokens, 1.0, rule=rule, seed=0)
 
     plain = generate(native(), PROMPT, max_new_tokens=36).tokens
     for rule in (a.top_k_match(1), a.distance_match(0)):

@@ -312,7 +312,9 @@ def soft_row(session, proposal, context):
 
 def test_an_argmax_with_a_soft_row_changes_the_distribution():
     target = native(seed=5, vocab_size=3, **TINY)
-    right, wrong = (d.NgramDrafter.from_text(TEXT, 3, 3, 2, draft_temperature=0.0) for _ in "12")
+    right, wrong = (
+        d.TemperedDrafter(d.NgramDrafter.from_text(TEXT, 3, 3, 2)) for _ in "12"
+    )
     own = own_text_law(target, Sampling(), 3)
     law = lambda drafter: exact_text_law(target, drafter, Sampling(), 3)
     assert distance(law(right), own) < 1e-12

@@ -18,7 +18,7 @@ from specdec_book import recordings
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import Proposal, typical
 from specdec_lite.contract import Context
-from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter
+from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, TemperedDrafter
 from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.medusa import load_report
 from specdec_lite.engine.cache import Scores
@@ -153,16 +153,16 @@ def test_drafts_fit_the_remaining_tokens_and_take_one_pass():
 # Which row q is --------------------------------------------------------------------------------
 
 
-def distance_of(drafter, sampling=Sampling()):  # noqa: B008
-    own = own_text_law(drafter.target, sampling, 3)
-    return distance(exact_text_law(drafter.target, drafter, sampling, 3), own)
+def distance_of(target, drafter, sampling=Sampling()):  # noqa: B008
+    own = own_text_law(target, sampling, 3)
+    return distance(exact_text_law(target, drafter, sampling, 3), own)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_the_distribution_is_exact_at_another_draft_temperature(sampling):
     target = native(seed=5, vocab_size=3, **TINY)
-    drafter = BlockwiseDrafter(target, random_heads(target, 2, seed=1), 3, 2.0)
-    assert distance_of(drafter, sampling) < 1e-12
+    drafter = TemperedDrafter(BlockwiseDrafter(target, random_heads(target, 2, seed=1), 3), 2.0)
+    assert distance_of(target, drafter, sampling) < 1e-12
 
 
 def another_heads_row(session, made, context):
@@ -180,7 +180,7 @@ def soft_row(session, made, context):
 def test_the_same_check_rejects(change, scale):
     target = native(seed=5, vocab_size=3, **TINY)
     heads = random_heads(target, 2, seed=1, scale=scale)
-    assert distance_of(altered(BlockwiseDrafter(target, heads, 3), change)) > 0.01
+    assert distance_of(target, altered(BlockwiseDrafter(target, heads, 3), change)) > 0.01
 
 
 def test_a_shift_by_one_lowers_acceptance_but_keeps_the_text():
@@ -207,7 +207,8 @@ def test_the_session_draws_from_the_last_row_at_the_draft_temperature(own, tempe
     scores = Scores(rows, {"final": rows})
     sampling = Sampling(temperature)
     context = Context(torch.tensor(PROMPT), scores, sampling, SeededRng(0), 9, VOCABULARY)
-    drafter = BlockwiseDrafter(TARGET, heads, 4, draft_temperature=own)
+    drafter = BlockwiseDrafter(TARGET, heads, 4)
+    drafter = drafter if own is None else TemperedDrafter(drafter, own)
     proposal = drafter.start(context).propose(context)
     logits = TARGET.head(heads(rows[0, -1]))
     if (temperature if own is None else own) == 0:
@@ -235,8 +236,7 @@ def test_new_heads_are_copies_of_the_targets_own_head():
 def test_the_shipped_heads_are_seven():
     drafter = BlockwiseDrafter.from_pretrained(shipped().target)
     assert drafter.k == 4 and drafter.heads.count == 7
-    one = BlockwiseDrafter.from_pretrained(shipped().target, k=8, draft_temperature=0)
-    assert one.k == 8 and one.sampling.greedy
+    assert BlockwiseDrafter.from_pretrained(shipped().target, k=8).k == 8
     with pytest.raises(ValueError, match="k=9"):
         BlockwiseDrafter.from_pretrained(shipped().target, k=9)
 
