@@ -4,7 +4,6 @@ PaSS feeds the whole target trained look-ahead embeddings.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +21,7 @@ from specdec_lite.drafters.chain import (
 )
 from specdec_lite.drafters.heads import ExitHead, check_heads
 from specdec_lite.drafters.lengths import Length
-from specdec_lite.engine.cache import SUBLAYERS, Cache, sublayers
+from specdec_lite.engine.cache import Cache, sublayers
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Transformer, rotate
 from specdec_lite.loading.weights import Pretrained, find_weights, load
@@ -173,11 +172,6 @@ class LayerSkipDrafter(SelfDrafter):
 
     def draft_cache(self, context: Context) -> Cache:
         return context.cache.view(skip=self.skip)  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def every_sublayer(layers: int) -> list[Sublayer]:
-    """Return all sublayers of a model, from the first block on."""
-    return list(product(range(layers), SUBLAYERS))
 
 
 def greedy_search(

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from specdec_lite.engine.compiled import cache_folder
 from specdec_lite.engine.int4 import OPERATORS, can_multiply
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.checkpoints import DESCRIPTION, fetch_folder, load_model, load_tokenizer
+from specdec_lite.loading.checkpoints import load_model, load_tokenizer
 from specdec_lite.loading.files import remove_abandoned
 from specdec_lite.loading.gguf_file import attach_codes, convert
 from specdec_lite.loading.memory import advise, gigabytes, resolve_device
@@ -51,7 +51,7 @@ DISK_BYTES = 800_000_000
 
 
 def load_smollm2(
-    device: str = "auto", dtype: str = "auto", source: str | Path | None = None
+    device: str = "auto", dtype: str = "auto"
 ) -> tuple[CausalLM, "PreTrainedTokenizerBase"]:
     """Load SmolLM2-135M-Instruct and its tokenizer, which contains the chat template.
 
@@ -74,9 +74,7 @@ def load_smollm2(
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
         dtype: "float32", in which the weights are stored, "bfloat16", "float16" or "float64"; "int4":
             bfloat16 passes that multiply by the 4-bit file's own codes, on a CPU; or "auto": int4 on
-            a CPU, the stored format on a GPU and of another `source`.
-        source: hub id or folder to load instead, such as "HuggingFaceTB/SmolLM2-135M-Instruct" for
-            the weights before rounding.
+            a CPU, the stored format on a GPU.
 
     Returns:
         (model, tokenizer).
@@ -87,19 +85,14 @@ def load_smollm2(
         OSError: the disk is full, or the cache cannot be written.
     """
     device = "cpu" if dtype == INT4 and device == "auto" else str(resolve_device(device))
-    if dtype == "auto" and device == "cpu" and source is None and can_multiply():
+    if dtype == "auto" and device == "cpu" and can_multiply():
         dtype = INT4
         announce("dtype='auto' loads SmolLM2 in int4, which decodes fastest on a CPU")
     codes = dtype == INT4
     if codes:
-        _check_int4(device, source)
+        _check_int4(device)
         dtype = "bfloat16"
     resolve_dtype(dtype, "float32", device)
-    if source is not None:
-        folder = fetch_folder("source", source, [*DESCRIPTION, "*.safetensors"])
-        model = load_model(folder, device, dtype)
-        model.about = str(source)  # pyright: ignore[reportAttributeAccessIssue]
-        return model, load_tokenizer(folder)
     folder = smollm2_folder()
     try:
         with advise("loading SmolLM2-135M-Instruct"):
@@ -114,12 +107,8 @@ def load_smollm2(
     return model, tokenizer
 
 
-def _check_int4(device: str, source: str | Path | None) -> None:
+def _check_int4(device: str) -> None:
     """Raise an error if the model cannot be loaded in 4 bits."""
-    if source is not None:
-        raise ValueError(
-            f"source={str(source)!r}: dtype={INT4!r} needs the 4-bit file, so source must be None"
-        )
     if device != "cpu" or not can_multiply():
         raise ValueError(
             f"dtype={INT4!r}: needs device='cpu', not {device!r}, and a PyTorch with"

@@ -9,9 +9,7 @@ from numpy.typing import ArrayLike
 RESAMPLES = 2000
 
 
-def estimate(
-    statistic: Callable, *samples: ArrayLike, resamples: int = RESAMPLES, seed: int = 0
-) -> dict:
+def estimate(statistic: Callable, *samples: ArrayLike, resamples: int = RESAMPLES) -> dict:
     """Compute a statistic of sums with its 95 % bootstrap interval, clustered by prompt.
 
     Each resample draws prompts with replacement, then sweeps within each drawn prompt. The interval
@@ -21,7 +19,7 @@ def estimate(
     """
     arrays = [np.asarray(sample, dtype=float) for sample in samples]
     prompts, sweeps = arrays[0].shape
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     chosen = rng.integers(prompts, size=(resamples, prompts, 1))
     within = rng.integers(sweeps, size=(resamples, prompts, sweeps))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -124,12 +124,6 @@ class Run:
         return float(np.mean([each.latency / each.request.tokens for each in self.served]))
 
     @property
-    def mean_batch(self) -> float:
-        """Mean number of sequences in a round, weighted by the duration of the round."""
-        busy = sum(each.end - each.begin for each in self.rounds)
-        return sum(each.batch * (each.end - each.begin) for each in self.rounds) / busy
-
-    @property
     def mean_gamma(self) -> float:
         """Mean γ of a round."""
         return float(np.mean([each.gamma for each in self.rounds]))

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.checks import whole
 from specdec_lite.drafters.chain import fit as fit_vocabulary
 from specdec_lite.drafters.lengths import CLUES, clues
 from specdec_lite.engine.models import CausalLM
@@ -41,22 +40,18 @@ def examples(
     )
 
 
-def fit(
-    features: Tensor, acceptance: Tensor, rejection_weight: float = 1.0, steps: int = 200
-) -> list[float]:
+def fit(features: Tensor, acceptance: Tensor) -> list[float]:
     """Return the weights of a logistic regression of the acceptance on the features.
 
     Shapes: features [n, clues], acceptance [n].
     """
-    whole("steps", steps, 1)
     weights = torch.zeros(CLUES, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
-    example_weights = acceptance + rejection_weight * (1 - acceptance)
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = F.binary_cross_entropy_with_logits(features @ weights, acceptance, reduction="none")
-        value = (example_weights * value).mean() + 1e-6 * weights.square().sum()
+        value = F.binary_cross_entropy_with_logits(features @ weights, acceptance)
+        value += 1e-6 * weights.square().sum()
         value.backward()
         return value
 

@@ -1,6 +1,7 @@
 """Test drafts from the target itself, with broken variants that the invariants detect."""
 
 import copy
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +21,8 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.chain import RoundSession
 from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight
-from specdec_lite.drafters.self_drafts import Chunks, every_sublayer, greedy_search
+from specdec_lite.drafters.self_drafts import Chunks, greedy_search
+from specdec_lite.engine.cache import SUBLAYERS
 from specdec_lite.proposal import Proposal
 
 TARGET = native(num_layers=4)
@@ -138,7 +140,7 @@ def test_lookahead_rows_draft_the_first_token_from_p_itself():
 
 
 def test_the_greedy_search_skips_the_least_useful_sublayers():
-    worth = {one: place for place, one in enumerate(every_sublayer(3))}
+    worth = {one: place for place, one in enumerate(product(range(3), SUBLAYERS))}
     path = greedy_search(lambda skip: 1 - sum(worth[one] for one in skip) / 100, worth, 3)
     assert [len(skip) for skip, _ in path] == [0, 1, 2, 3]
     assert path[-1][0] == {(0, "attention"), (0, "mlp"), (1, "attention")}

@@ -26,6 +26,7 @@ from specdec_lite.drafters import EagleDrafter, ModelDrafter
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading import gguf_file, smollm2
+from specdec_lite.loading.checkpoints import load_model
 from specdec_lite.loading.gguf_file import split_halves
 from specdec_lite.loading.smollm2 import GGUF, WHEEL, smollm2_folder
 from specdec_lite.texts.smollm2_tasks import TASKS
@@ -65,7 +66,7 @@ def assert_same_model(folder: Path, ids: list[int]) -> None:
     state = other.state_dict()
     assert state.keys() == weights.keys() | {"lm_head.weight"}
     assert all(torch.equal(state[name], weight) for name, weight in weights.items())
-    model, _ = load_smollm2("cpu", source=folder)
+    model = load_model(folder, "cpu", "auto")
     assert isinstance(model.backend, NativeBackend) and model.dtype == torch.float32
     with torch.no_grad():
         expected = other(torch.tensor([ids])).logits[0]
@@ -448,18 +449,6 @@ def test_arguments_are_checked_before_the_download(cache, monkeypatch, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         load_smollm2(**wrong)
     assert calls == []
-
-
-def test_a_given_source_is_loaded_instead(cache, monkeypatch, tmp_path):
-    folder = smollm2_folder()
-    calls = replace_pip(monkeypatch, b"")
-    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "another"))
-    model, tokenizer = load_smollm2("cpu", source=folder)
-    assert model.num_layers == 2 and tokenizer.eos_token_id == STOP and calls == []
-    assert model.about == str(folder)
-    for absent in (tmp_path, "./absent", "~/absent"):
-        with pytest.raises(ValueError, match="must be a hub id or a folder"):
-            load_smollm2("cpu", source=absent)
 
 
 def test_what_an_interrupted_conversion_left_is_removed_a_day_later(cache):
