@@ -38,12 +38,7 @@ def by_survival(chances: Chances) -> list[tuple[float, int, int]]:
 
 
 def within(budget: int, chances: Chances) -> list[int]:
-    """Return how many drafted tokens of each row a budget verifies: the likeliest survivors.
-
-    Args:
-        budget: drafted tokens to verify, over all rows.
-        chances: predicted acceptances.
-    """
+    """Return how many drafted tokens of each row a budget verifies: the likeliest survivors."""
     lengths = [0] * len(chances)
     for _, _, row in by_survival(chances)[:budget]:
         lengths[row] += 1
@@ -59,12 +54,7 @@ def speeds(chances: Chances, seconds: Seconds) -> list[float]:
 
 
 def first_drop(chances: Chances, seconds: Seconds) -> int:
-    """Return the budget at which one more token first lowers the tokens per second.
-
-    Args:
-        chances: predicted acceptances.
-        seconds: the cost of a round.
-    """
+    """Return the budget at which one more token first lowers the tokens per second."""
     each = speeds(chances, seconds)
     return next((i for i in range(len(each) - 1) if each[i + 1] <= each[i]), len(each) - 1)
 
@@ -73,10 +63,6 @@ def best_budget(chances: Chances, seconds: Seconds) -> int:
     """Return the budget with the most tokens per second.
 
     It has read predictions that depend on drawn tokens, so it may not decide about these tokens.
-
-    Args:
-        chances: predicted acceptances.
-        seconds: the cost of a round.
     """
     each = speeds(chances, seconds)
     return max(range(len(each)), key=each.__getitem__)
@@ -158,11 +144,7 @@ class FirstDrop:
         self.confidence = Confidence() if confidence is None else confidence
 
     def lengths(self, chances: Chances) -> list[int]:
-        """Return how many drafted tokens of each row are verified.
-
-        Args:
-            chances: predicted acceptances of this round.
-        """
+        """Return how many drafted tokens of each row are verified."""
         return within(first_drop(chances, self.seconds), chances)
 
     def schedule(self, proposals: Sequence[Proposal]) -> list[Proposal]:

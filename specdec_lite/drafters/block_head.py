@@ -128,13 +128,7 @@ class Convolution(nn.Module):
 
 
 class ConvolvedBlock(Block):
-    """A block with a convolution on both sides of each sublayer.
-
-    Args:
-        config: the block's sizes.
-        parts: taps and groups.
-        block: positions per draft block.
-    """
+    """A block with a convolution on both sides of each sublayer."""
 
     def __init__(self, config: TransformerConfig, parts: BlockParts, block: int):
         super().__init__(config)
@@ -177,14 +171,8 @@ class Correction(nn.Module):
         self.before = nn.Embedding(inputs or vocab_size + others, rank)
         self.after = nn.Linear(rank, vocab_size, bias=False)
         nn.init.zeros_(self.after.weight)
-
-    @property
-    def config(self) -> dict[str, int]:
-        """The arguments of the constructor."""
-        sizes = {"vocab_size": self.after.out_features, "rank": self.after.in_features}
-        if self.inputs:
-            return sizes | {"inputs": self.inputs}
-        return sizes | ({"others": True} if len(self.before.weight) > sizes["vocab_size"] else {})
+        more = {"inputs": inputs} if inputs else {"others": True} if others else {}
+        self.config = {"vocab_size": vocab_size, "rank": rank} | more
 
     def index(self, tokens: Tensor, words: DraftVocabulary | None) -> Tensor:
         """Return the input row of each of the target's tokens."""
@@ -232,11 +220,7 @@ class Selector(Correction):
         super().__init__(vocab_size, rank, others, inputs)
         self.candidates = min(candidates, vocab_size)
         self.gate = nn.Linear(width, rank, bias=False) if width else None
-
-    @property
-    def config(self) -> dict[str, int]:
-        width = {} if self.gate is None else {"width": self.gate.in_features}
-        return super().config | {"candidates": self.candidates} | width
+        self.config |= {"candidates": self.candidates} | ({"width": width} if width else {})
 
     def scores(self, values: Tensor, tokens: Tensor, index: Tensor, states: Tensor) -> Tensor:
         """Return the scores [..., k] of candidates after the token before.

@@ -33,9 +33,6 @@ class Followed:
     Whatever else was fed, such as a rejected draft or text that an outer round took back, is
     dropped when the text is next read.
 
-    Args:
-        cache: the draft's.
-
     Attributes:
         text: ids [m] of a text, on the host; the cache holds at most these tokens, or `tree`.
         tree: the nodes that were fed after the text; None for a chain.
@@ -93,11 +90,7 @@ class ChainDrafter(Drafter):
 
 
 class ChainSession(Session):
-    """A session with its own γ policy, which observes every verdict.
-
-    Args:
-        gamma: draft length ≥ 1, or a policy.
-    """
+    """A session with its own γ policy, which observes every verdict."""
 
     def __init__(self, gamma: int | Length):
         self.length = Length.of(gamma).start()

@@ -49,11 +49,7 @@ class CompositeDrafter(Drafter):
 
 
 class GroupDrafter(CompositeDrafter):
-    """A drafter with several others, each of which drafts from the committed text.
-
-    Args:
-        drafters: at least one drafter, of chains or trees; the same one may occur several times.
-    """
+    """A drafter with several others, each of which drafts from the committed text."""
 
     def __init__(self, drafters: Sequence[Drafter]):
         self.drafters = tuple(drafters)
@@ -115,11 +111,7 @@ def inner_round(*arguments: Any) -> tuple[Step, Context]:
 
 
 class WrapperDrafter(CompositeDrafter):
-    """Draft with another drafter, in a changed context: subclass it and define `inner_context`.
-
-    Args:
-        inner: any drafter.
-    """
+    """Draft with another drafter, in a changed context: subclass it and define `inner_context`."""
 
     def __init__(self, inner: Drafter):
         self.inner = checks.drafter("inner", inner)

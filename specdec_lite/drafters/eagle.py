@@ -88,13 +88,6 @@ class FeatureSession(ChainSession):
     from its second token on. Its entries were made with the target's own states; those added while
     drafting were made with drafted states, and are made again even for accepted tokens.
 
-    Args:
-        target: the model whose embeddings are read.
-        head: the block that drafts.
-        body: the same block as a language model of one layer.
-        draft: γ policy, a tree of ranks, or a `ConfidenceTree`.
-        context: context at the start of the generation.
-
     Attributes:
         states: states [n, d] of the tokens fed last, from which the next pairs are made.
         fed: the nodes fed in this round.

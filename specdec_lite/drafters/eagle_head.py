@@ -43,6 +43,8 @@ class FeatureHead(DraftVocabulary):
         self.layers = tuple(layers)
         self.shape = TransformerConfig(vocab_size=vocab_size, **shape | FIXED)
         self.size = self.shape.hidden_size
+        own = {name: value for name, value in asdict(self.shape).items() if name not in FIXED}
+        self.config: dict = {"layers": list(self.layers), **own}
         self.block = Block(self.shape)
         self.norm: nn.Module = nn.Identity()
         self.head: nn.Linear | None = None
@@ -68,12 +70,6 @@ class FeatureHead(DraftVocabulary):
     def default_layers(num_layers: int) -> tuple[Layer, ...]:
         """Return the hidden states that this class reads by default."""
         return ("final",)
-
-    @property
-    def config(self) -> dict:
-        """The arguments of the constructor."""
-        shape = {name: value for name, value in asdict(self.shape).items() if name not in FIXED}
-        return {"layers": list(self.layers), **shape}
 
     def extra_repr(self) -> str:
         """Return what the head reads and writes, for its repr."""
@@ -176,11 +172,7 @@ class Pair(nn.Module):
 
 
 class WideBlock(Block):
-    """A block on [e; g] (2d) that reads both halves and changes only g.
-
-    Args:
-        config: the block's sizes.
-    """
+    """A block on [e; g] (2d) that reads both halves and changes only g."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__(config)
@@ -240,6 +232,7 @@ class Eagle3Head(FeatureHead):
             "fc_norm": fc_norm,
             "norm_output": norm_output,
         }
+        self.config |= {name: True for name, is_set in self.options.items() if is_set}
         count, eps = len(self.layers), self.shape.norm_eps
         self.together: nn.Module = Norm(count * self.size, eps) if norm_before_fc else nn.Identity()
         self.each = nn.ModuleList(Norm(self.size, eps) for _ in range(count)) if fc_norm else None
@@ -257,10 +250,6 @@ class Eagle3Head(FeatureHead):
         if num_layers > 6:
             return 2, num_layers // 2, num_layers - 3
         return tuple(dict.fromkeys((0, num_layers // 2, "final")))
-
-    @property
-    def config(self) -> dict:
-        return super().config | {name: True for name, is_set in self.options.items() if is_set}
 
     def begin(self, features: Sequence[Tensor]) -> Tensor:
         if self.each is not None:
@@ -357,6 +346,7 @@ class ParallelEagleHead(Eagle3Head):
     ):
         super().__init__(layers, vocab_size, **options)
         self.mask_id = mask_id
+        self.config |= {"depth": depth, "mask_id": mask_id, "embeddings": embeddings}
         self.more = nn.ModuleList(TailBlock(self.shape) for _ in range(depth - 1))
         self.mask = nn.Parameter(torch.zeros(len(self.layers) * self.size))
         self.embedding = nn.Embedding(embeddings, self.size) if embeddings else None
@@ -364,12 +354,6 @@ class ParallelEagleHead(Eagle3Head):
     @property
     def blocks(self) -> list[Block]:
         return [self.block, *cast(Iterable[Block], self.more)]
-
-    @property
-    def config(self) -> dict:
-        embeddings = 0 if self.embedding is None else self.embedding.num_embeddings
-        own = {"depth": len(self.blocks), "mask_id": self.mask_id, "embeddings": embeddings}
-        return super().config | own
 
     def mask_state(self) -> Tensor:
         """Return the state [d] of a mask, fused and normed as the target's states are."""

@@ -46,11 +46,6 @@ class JacobiDrafter(Drafter):
 class JacobiSession(Session):
     """The drafting of one generation.
 
-    Args:
-        gamma: number of guesses.
-        guess: first guess.
-        last: last token of the prompt.
-
     Attributes:
         guess: guess for the γ tokens after the committed text.
     """

@@ -109,24 +109,10 @@ class Heads(nn.Module):
     def __init__(self, hidden_size: int, count: int, width: int | None = None):
         super().__init__()
         self.words: DraftVocabulary | None = None
-        width = width or hidden_size
+        self.hidden_size, self.count, width = hidden_size, count, width or hidden_size
+        self.config = {"hidden_size": hidden_size, "count": count, "width": width}
         self.up = nn.Parameter(torch.randn(count, hidden_size, width) * hidden_size**-0.5)
         self.down = nn.Parameter(torch.zeros(count, width, hidden_size))
-
-    @property
-    def count(self) -> int:
-        """The number of heads K."""
-        return len(self.up)
-
-    @property
-    def hidden_size(self) -> int:
-        """The size d of the states that the heads read."""
-        return self.up.shape[1]
-
-    @property
-    def config(self) -> dict[str, int]:
-        """The arguments of the constructor."""
-        return {"hidden_size": self.hidden_size, "count": self.count, "width": self.up.shape[2]}
 
     def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
         """Return the states [..., K, d] of the heads."""
@@ -143,24 +129,16 @@ class ReducedHeads(Heads):
 
     New heads are copies of the target's own head. Source: Cai et al. 2024, section 2.1.1 (there
     with a vocabulary projection for each head).
-
-    Args:
-        hidden_size: the target's d.
-        count: number of heads K.
-        words: size of the draft vocabulary.
     """
 
     words: DraftVocabulary
 
     def __init__(self, hidden_size: int, count: int, words: int):
         nn.Module.__init__(self)
+        self.hidden_size, self.count = hidden_size, count
+        self.config = {"hidden_size": hidden_size, "count": count, "words": words}
         self.up = nn.Parameter(torch.zeros(count, hidden_size, hidden_size))
         self.words = DraftVocabulary(words)
-
-    @property
-    def config(self) -> dict[str, int]:
-        sizes = {"hidden_size": self.hidden_size, "count": self.count}
-        return sizes | {"words": len(self.words.ids)}
 
     def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
         added = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
@@ -171,24 +149,16 @@ class FullHeads(Heads):
     """Heads as Medusa's authors publish them: x + SiLU(W x + b), and a projection for each head.
 
     Source: Cai et al. 2024, section 2.1.1.
-
-    Args:
-        hidden_size: the target's d.
-        count: number of heads K.
-        vocab_size: the target's V.
     """
 
     def __init__(self, hidden_size: int, count: int, vocab_size: int):
         nn.Module.__init__(self)
         self.words = None
+        self.hidden_size, self.count = hidden_size, count
+        self.config = {"hidden_size": hidden_size, "count": count, "vocab_size": vocab_size}
         self.up = nn.Parameter(torch.zeros(count, hidden_size, hidden_size))
         self.bias = nn.Parameter(torch.zeros(count, hidden_size))
         self.rows = nn.Parameter(torch.zeros(count, vocab_size, hidden_size))
-
-    @property
-    def config(self) -> dict[str, int]:
-        sizes = {"hidden_size": self.hidden_size, "count": self.count}
-        return sizes | {"vocab_size": self.rows.shape[1]}
 
     def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
         inner = torch.einsum("...d,kde->...ke", hidden, self.up[which]) + self.bias[which]
@@ -217,10 +187,7 @@ class ExitHead(Heads):
     def __init__(self, hidden_size: int, layers: int, width: int | None = None):
         super().__init__(hidden_size, 1, width)
         self.layers = layers
-
-    @property
-    def config(self) -> dict[str, int]:
-        return {"hidden_size": self.hidden_size, "layers": self.layers, "width": self.up.shape[2]}
+        self.config = {"hidden_size": hidden_size, "layers": layers, "width": self.up.shape[2]}
 
     def forward(self, hidden: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the corrected states [..., d]."""
@@ -234,10 +201,6 @@ class HydraHeads(nn.Module):
     embeddings of the last token t and of the drafted tokens. The target's vocabulary projection
     reads the result. New heads return f. Source: Ankner et al. 2024 (there with a projection for
     each head).
-
-    Args:
-        hidden_size: the target's d.
-        count: number of heads K.
     """
 
     def __init__(self, hidden_size: int, count: int):
@@ -377,12 +340,7 @@ class BlockwiseDrafter(Pretrained, RoundDrafter):
 
 
 class HeadDrafter(Pretrained, RoundDrafter, ChainDrafter):
-    """Draft a chain from the target's last state: subclass it and define `rows`.
-
-    Args:
-        target: the model that decodes.
-        length: draft length ≥ 1, or a policy of `drafters.lengths`.
-    """
+    """Draft a chain from the target's last state: subclass it and define `rows`."""
 
     hidden_layers = ("final",)
 

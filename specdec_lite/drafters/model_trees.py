@@ -33,11 +33,7 @@ from specdec_lite.tree import TokenTree
 
 
 class ModelTreeDrafter(DraftsWithModel):
-    """Draft trees with a model of the target's vocabulary.
-
-    Args:
-        draft: a `CausalLM`.
-    """
+    """Draft trees with a model of the target's vocabulary."""
 
     def __init__(self, draft: CausalLM):
         self.model = checks.model("draft", draft)

@@ -90,13 +90,7 @@ class ModelDrafter(DraftsWithModel, ChainDrafter):
 
 
 class ModelSession(FollowingSession):
-    """The drafting of one generation.
-
-    Args:
-        model: the draft model.
-        gamma: draft length, or a policy.
-        context: context at the start of the generation.
-    """
+    """The drafting of one generation."""
 
     def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
         super().__init__(model, gamma, Length.of(gamma).gamma, context)

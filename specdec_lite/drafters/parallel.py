@@ -272,13 +272,7 @@ class BlockSession(ParallelSession):
 
 
 class Survival(Length):
-    """Draft the next position while the head predicts that its token is accepted.
-
-    Args:
-        gamma: largest number of drafted tokens, ≥ 1.
-        least: the least predicted acceptance.
-        session: whose head predicts it.
-    """
+    """Draft the next position while the head predicts that its token is accepted."""
 
     looks = True
 

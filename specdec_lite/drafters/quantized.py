@@ -27,9 +27,6 @@ class Int8Linear(nn.Module):
 
     It uses PyTorch's product for CPUs, which reads the weights as they are stored; inputs and
     results are bfloat16. The product reads 16 entries at a time, so rows are padded with zeros.
-
-    Args:
-        layer: the layer to round.
     """
 
     rows: Tensor

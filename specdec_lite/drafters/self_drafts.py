@@ -32,12 +32,7 @@ from specdec_lite.transfer import upload
 
 
 class SelfDrafter(RoundDrafter, ChainDrafter):
-    """Draft a chain with the target itself: subclass it and define `draft_cache`.
-
-    Args:
-        target: a native model; the one that decodes.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-    """
+    """Draft a chain with the target itself: subclass it and define `draft_cache`."""
 
     makes_passes = True
 
@@ -289,12 +284,8 @@ class LookaheadRows(nn.Module):
 
     def __init__(self, hidden_size: int, count: int):
         super().__init__()
+        self.config = {"hidden_size": hidden_size, "count": count}
         self.rows = nn.Parameter(torch.zeros(count, hidden_size))
-
-    @property
-    def config(self) -> dict[str, int]:
-        """The arguments of the constructor."""
-        return {"hidden_size": self.rows.shape[1], "count": len(self.rows)}
 
 
 class PassDrafter(Pretrained, RoundDrafter):

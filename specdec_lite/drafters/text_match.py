@@ -69,12 +69,7 @@ class TextMatchDrafter(ChainDrafter):
 
 
 class TextMatchSession(ChainSession):
-    """The drafting of one generation; the draft's cache holds the text in the draft's own tokens.
-
-    Args:
-        drafter: the drafter.
-        context: context at the start of the generation.
-    """
+    """The drafting of one generation; the draft's cache holds the text in the draft's own tokens."""
 
     def __init__(self, drafter: TextMatchDrafter, context: Context):
         super().__init__(drafter.length)

@@ -180,11 +180,7 @@ class ReadOnlyCacheError(AttributeError):
 
 
 class CacheReader:
-    """What a drafter may do with the target's cache: read it, view it, and copy entries.
-
-    Args:
-        cache: the target's.
-    """
+    """What a drafter may do with the target's cache: read it, view it, and copy entries."""
 
     __slots__ = ("_cache",)
 

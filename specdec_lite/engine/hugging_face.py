@@ -124,9 +124,6 @@ class HuggingFaceBackend:
     by path. The self-test decides how a model takes trees. Properties that a short text cannot show
     are read from the config: windows, chunks, local attention, the reach of "longrope".
 
-    Args:
-        model: a `transformers` model with its head.
-
     Attributes:
         config: the text config.
         takes_positions: whether its forward takes position ids.

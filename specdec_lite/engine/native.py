@@ -50,13 +50,7 @@ class Storage:
 
 
 class NativeStorage:
-    """Preallocated keys and values of a native model; the capacity grows by doubling.
-
-    Args:
-        model: the transformer.
-        batch: number of sequences.
-        capacity: number of tokens to reserve memory for.
-    """
+    """Preallocated keys and values of a native model; the capacity grows by doubling."""
 
     by_layer = True  # its first layers can be read and written without the others
 
@@ -105,9 +99,6 @@ class NativeBackend:
     """Runs the passes of our own transformer.
 
     At batch 1, building a causal mask costs as much as a layer. All are slices of one stored mask.
-
-    Args:
-        model: the transformer.
     """
 
     def __init__(self, model: Transformer):

@@ -20,11 +20,6 @@ from specdec_lite.tree import TokenTree
 class BatchStorage(NativeStorage):
     """Keys and values of B sequences.
 
-    Args:
-        target: a native model.
-        batch: B.
-        capacity: number of tokens to reserve memory for, per sequence.
-
     Attributes:
         rows: a storage for each sequence, which shares this one's memory.
     """
@@ -58,11 +53,7 @@ class BatchStorage(NativeStorage):
 
 
 class RowStorage(NativeStorage):
-    """One sequence's part of a batch's storage; it grows with the whole.
-
-    Args:
-        whole: the batch's storage.
-    """
+    """One sequence's part of a batch's storage; it grows with the whole."""
 
     def __init__(self, whole: BatchStorage):
         self.model = whole.model

@@ -41,11 +41,7 @@ below the limit. No dtype counts as finer than float16, because GPUs may multipl
 
 
 class SelfTest:
-    """Compares a model's logits read in pieces with those of one pass.
-
-    Args:
-        backend: the model's `HuggingFaceBackend`.
-    """
+    """Compares a model's logits read in pieces with those of one pass."""
 
     def __init__(self, backend: Any):
         self.backend = backend

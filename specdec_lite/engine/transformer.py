@@ -179,12 +179,7 @@ FEW = 4096
 
 
 class Norm(nn.Module):
-    """Root-mean-square normalization.
-
-    Args:
-        size: number of features.
-        eps: added to the mean square.
-    """
+    """Root-mean-square normalization."""
 
     def __init__(self, size: int, eps: float):
         super().__init__()
@@ -204,11 +199,7 @@ class Norm(nn.Module):
 
 
 class Block(nn.Module):
-    """One decoder layer: attention, then a gated MLP, each added to the residual stream.
-
-    Args:
-        config: of the model.
-    """
+    """One decoder layer: attention, then a gated MLP, each added to the residual stream."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -278,9 +269,6 @@ class Transformer(nn.Module):
     """Embedding, blocks, final norm and head.
 
     It equals Hugging Face's `LlamaForCausalLM` to rounding. Source: Touvron et al. 2023.
-
-    Args:
-        config: its sizes and options.
 
     Attributes:
         rows_alone: number of rows up to which a chain's rows do not depend on each other's number

@@ -51,10 +51,6 @@ def _is_held_out_test(path: Path) -> bool:
 def _sources(root: Path, is_included: Callable[[Path], bool]) -> list[str]:
     """Return the Python sources in a folder, except files that are not UTF-8 or longer than 400,000
     characters.
-
-    Args:
-        root: the folder.
-        is_included: function of the path relative to the folder.
     """
     texts = []
     for path in sorted(root.rglob("*.py")):

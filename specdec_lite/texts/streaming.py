@@ -75,10 +75,6 @@ class TextPieces:
 
     Tokens are decoded together with those before them, because some tokenizers drop the space in
     front of a first token.
-
-    Args:
-        tokenizer: has `decode(ids, skip_special_tokens=True)`.
-        prompt: ids [n] before the first new token.
     """
 
     def __init__(self, tokenizer, prompt: list[int]):

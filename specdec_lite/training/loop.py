@@ -200,13 +200,6 @@ class Checkpoint:
     """The state of a run in one file: model, optimizers, step, seconds, and the run's identity.
 
     The file is replaced as a whole, so an interrupted write leaves the file before it intact.
-
-    Args:
-        path: file of the checkpoint.
-        model: what is trained.
-        optimizers: its optimizers.
-        plan: fields of the plan, part of the run's identity.
-        streams: what the batches are drawn from; the lengths are part of the run's identity.
     """
 
     def __init__(
