@@ -128,10 +128,10 @@ def prompts_of(file: Path, lines: str) -> list[str]:
 def ids_of(name: str, texts: list[str], tokenizer) -> list[list[int]]:
     """Return the ids of a file's texts, of prompts in the chat template; print what is left out."""
     from specdec_lite.diagnosis.diagnose import LEAST, READ
-    from specdec_lite.loading.pairs import chat_ids
+    from specdec_lite.texts.smollm2_tasks import chat
 
     some = texts[:: -(-len(texts) // MOST_PROMPTS)]  # from the whole file, which may have sections
-    rows = [chat_ids(tokenizer, t) if name.endswith(PROMPTS) else tokenizer.encode(t) for t in some]
+    rows = [chat(tokenizer, t) if name.endswith(PROMPTS) else tokenizer.encode(t) for t in some]
     rows = [row for row in rows if len(row) >= LEAST] or rows
     if len(rows) < len(texts):
         what = f"{len(rows)} of {len(texts):,} prompts, those of at least {LEAST} tokens"

@@ -20,10 +20,11 @@ from specdec_lite.decoding import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.whole_draft import both_ways
-from specdec_lite.loading.pairs import Pair, chat_ids, load_pair
+from specdec_lite.loading.pairs import Pair, load_pair
 from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.proposal import Step
+from specdec_lite.texts.smollm2_tasks import chat
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 1.5
@@ -324,7 +325,7 @@ def _check_loaded(name: str, pair) -> Candidate:
     return Candidate(
         pair.target,
         lambda gamma: ModelDrafter(draft, gamma),
-        lambda text: chat_ids(tokenizer, text),
+        lambda text: chat(tokenizer, text),
         tokenizer,
     )
 

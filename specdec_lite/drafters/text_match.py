@@ -69,7 +69,7 @@ class TextMatchDrafter(ChainDrafter):
 
 
 class TextMatchSession(ChainSession):
-    """The drafting of one generation; the draft's cache holds the text in the draft's own tokens."""
+    """The drafting of one generation; the cache holds the text in the draft's own tokens."""
 
     def __init__(self, drafter: TextMatchDrafter, context: Context):
         super().__init__(drafter.length)

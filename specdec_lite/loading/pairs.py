@@ -40,21 +40,6 @@ PROBES = (
 """Texts that two tokenizers must split into the same tokens."""
 
 
-def chat_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """Return the ids of a user's message, up to the answer's start, in the tokenizer's template.
-
-    A tokenizer without a chat template encodes the text alone.
-    """
-    if not getattr(tokenizer, "chat_template", None):
-        return list(tokenizer.encode(text))
-    messages = [{"role": "user", "content": text}]
-    try:
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    except Exception as error:  # whatever the template raises, or its errors in Jinja's language
-        raise ValueError(f"the tokenizer's chat_template fails: {error}") from error
-    return list(ids)  # pyright: ignore[reportReturnType]
-
-
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A target, its draft and the tokenizer that both use.

@@ -54,7 +54,15 @@ HISTORY, AGENT = _STORED["history"], _STORED["agent"]
 
 
 def chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> tuple[int, ...]:
-    """Return the token ids of a user's first message, up to the start of the answer."""
+    """Return the ids of a user's message, up to the answer's start, in the tokenizer's template.
+
+    A tokenizer without a chat template encodes the text alone.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return tuple(tokenizer.encode(text))
     messages = [{"role": "user", "content": text}]
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    try:
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    except Exception as error:  # whatever the template raises, or its errors in Jinja's language
+        raise ValueError(f"the tokenizer's chat_template fails: {error}") from error
     return tuple(ids)  # pyright: ignore[reportReturnType]

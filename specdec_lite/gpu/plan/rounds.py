@@ -23,13 +23,14 @@ from specdec_lite.gpu.plan.forward import Layers, forward
 from specdec_lite.gpu.plan.passes import chain_of
 from specdec_lite.gpu.plan.shapes import Scale
 from specdec_lite.gpu.whole_draft import CapturedDrafter, why_no_graphs
-from specdec_lite.loading.pairs import Pair, chat_ids, load_pair
+from specdec_lite.loading.pairs import Pair, load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure.clocks import interleaved, synchronize
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.measure.timing import pass_job, round_costs
 from specdec_lite.proposal import Step
 from specdec_lite.texts import corpus
+from specdec_lite.texts.smollm2_tasks import chat
 
 GAMMA = 4
 """Draft length of the shipped pair."""
@@ -139,7 +140,7 @@ def reader_rounds(bench: Bench) -> dict:
         raise CannotRun(str(error)) from None
     why = why_no_graphs(pair.target, pair.draft)
     modes = {"eager": MODES["eager"]} if why else BOTH_WAYS
-    encode = lambda text: chat_ids(pair.tokenizer, text)
+    encode = lambda text: chat(pair.tokenizer, text)
     result = whole_rounds(bench, {dtype: TimedPair(pair, encode, modes)})
     return result | {"target": bench.names[0], "draft": bench.names[1], "no_graphs": why}
 
@@ -153,7 +154,7 @@ def smollm2_rounds(bench: Bench) -> dict:
         raise CannotRun(f"SmolLM2's weights cannot be loaded: {error}"[:300]) from None
     head = lambda _, gamma: EagleDrafter.from_pretrained(target, draft=gamma)
     modes = {mode: (passes, head, None) for mode, passes in SMOLLM2.items()}
-    pair = TimedPair(Pair(target, target, tokenizer), lambda x: chat_ids(tokenizer, x), modes)
+    pair = TimedPair(Pair(target, target, tokenizer), lambda x: chat(tokenizer, x), modes)
     names = {"target": "SmolLM2-135M", "draft": "its EAGLE-1 head"}
     return whole_rounds(bench, {dtype: pair}) | names
 
