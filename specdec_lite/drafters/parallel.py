@@ -1,6 +1,7 @@
 """Draft all tokens in one pass: PARD, extra heads with a correction, and block diffusion (DFlash)."""
 
 from pathlib import Path
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -91,7 +92,12 @@ class ParallelSession(ChainSession):
 # Source: An et al. 2025.
 
 
-class PardDrafter(ModelDrafter):
+def build(**config) -> Transformer:
+    """Build an untrained draft model; the last row of its vocabulary is the mask's."""
+    return Transformer(TransformerConfig(**config))
+
+
+class PardDrafter(Pretrained, ModelDrafter):
     """Draft γ tokens in one pass of a draft model over the text and γ − 1 masks after it.
 
     Args:
@@ -101,23 +107,16 @@ class PardDrafter(ModelDrafter):
             which may lie outside the target's vocabulary.
     """
 
+    folder, build = "pard", build
+
     def __init__(self, model: CausalLM, gamma: int | Length = 4, mask_id: int | None = None):
         super().__init__(model, gamma)
         last = model.vocab_size - 1
         self.mask_id = last if mask_id is None else checks.whole("mask_id", mask_id, 0, last)
 
     @classmethod
-    def from_pretrained(
-        cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length = 4
-    ) -> "PardDrafter":
-        """Load a trained draft model.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the model; None for the one shipped for this target.
-            gamma: as for the class.
-        """
-        return cls(CausalLM(pack(load(find_weights("pard", target, path), target, build))), gamma)
+    def made(cls, target: CausalLM, module: Transformer, **options: Any) -> Self:
+        return cls(CausalLM(pack(module)), **options)
 
     def start(self, context: Context) -> "PardSession":
         return PardSession(self, context)
@@ -141,17 +140,12 @@ class PardSession(ParallelSession):
         return logits.masked_fill(masked, float("-inf"))
 
 
-def build(**config) -> Transformer:
-    """Build an untrained draft model; the last row of its vocabulary is the mask's."""
-    return Transformer(TransformerConfig(**config))
-
-
 # Extra heads, each row corrected by the token before --------------------------------------------
 # Sources: Cheng et al. 2026 (DSpark), the Markov head; DFlash 2's selector of pairs
 # (vllm-project/vllm#52816); here on heads such as Medusa's.
 
 
-class MarkovDrafter(ChainDrafter):
+class MarkovDrafter(Pretrained, ChainDrafter):
     """Draft a chain with extra heads on the target whose rows are corrected from left to right.
 
     Args:
@@ -162,6 +156,7 @@ class MarkovDrafter(ChainDrafter):
         gamma: draft length, 1 … number of heads; None: the number of heads.
     """
 
+    folder, build = "markov", stored_correction
     hidden_layers = ("final",)
 
     def __init__(
@@ -176,19 +171,10 @@ class MarkovDrafter(ChainDrafter):
         super().__init__(whole("gamma", heads.count if gamma is None else gamma, 1, heads.count))
 
     @classmethod
-    def from_pretrained(
-        cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
-    ) -> "MarkovDrafter":
-        """Load the shipped Medusa heads and a trained correction.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the correction; None for the one shipped for this target.
-            gamma: as for the class.
-        """
-        correction = load(find_weights("markov", target, path), target, stored_correction)
+    def made(cls, target: CausalLM, module: Correction, **options: Any) -> Self:
+        """Return the drafter with this correction and the shipped Medusa heads."""
         heads = load(find_weights("medusa", target), target, stored_heads)
-        return cls(target, heads, correction, gamma)
+        return cls(target, heads, module, **options)
 
     def start(self, context: Context) -> "MarkovSession":
         return MarkovSession(self)

@@ -4,8 +4,7 @@ PaSS feeds the whole target trained look-ahead embeddings.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
-from typing import cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Cache, sublayers
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Transformer, rotate
-from specdec_lite.loading.weights import Pretrained, find_weights, load
+from specdec_lite.loading.weights import Pretrained
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.transfer import upload
 
@@ -61,7 +60,7 @@ class SelfDrafter(RoundDrafter, ChainDrafter):
 # continue from the drafted states.
 
 
-class EarlyExitDrafter(SelfDrafter):
+class EarlyExitDrafter(Pretrained, SelfDrafter):
     """Draft γ tokens with the first layers of the target, its final norm and its head.
 
     The draft reads and writes the target's own cache through a view, so it never has to catch up.
@@ -73,8 +72,11 @@ class EarlyExitDrafter(SelfDrafter):
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
         reuse: verify from the drafted states, so that no layer runs twice. The states of the last
             drafted token, which drafting does not need, are then computed too.
-        adapter: module trained for this exit, between norm and head; None for none.
+        adapter: module trained for this exit, between norm and head; None for none. One that
+            `from_pretrained` loads sets the number of layers too.
     """
+
+    folder, build = "early_exit", ExitHead
 
     def __init__(
         self,
@@ -94,24 +96,8 @@ class EarlyExitDrafter(SelfDrafter):
                 raise ValueError(f"layers={layers}: the adapter was trained for {adapter.layers}")
 
     @classmethod
-    def from_pretrained(
-        cls,
-        target: CausalLM,
-        path: str | Path | None = None,
-        gamma: int | Length = 4,
-        reuse: bool = True,
-    ) -> "EarlyExitDrafter":
-        """Load a trained adapter, which also sets the number of layers.
-
-        Args:
-            target: the model that decodes.
-            path: file or folder of the adapter; None for the one shipped for this target.
-            gamma: as for the class.
-            reuse: as for the class.
-        """
-        checks.native("target", target)
-        adapter = load(find_weights("early_exit", target, path), target, ExitHead)
-        return cls(target, adapter.layers, gamma, reuse, adapter)
+    def made(cls, target: CausalLM, module: ExitHead, **options: Any) -> Self:
+        return cls(target, module.layers, adapter=module, **options)
 
     def draft_cache(self, context: Context) -> Cache:
         return context.cache.view(layers=self.layers)  # pyright: ignore[reportOptionalMemberAccess]

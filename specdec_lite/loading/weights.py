@@ -270,7 +270,12 @@ class Pretrained:
             path: file or folder of the weights; None for those shipped for this target.
             options: the other arguments of the class.
         """
-        return cls(target, cls.read(target, path), **options)  # pyright: ignore[reportCallIssue]
+        return cls.made(target, cls.read(target, path), **options)
+
+    @classmethod
+    def made(cls, target: CausalLM, module: Any, **options: Any) -> Self:
+        """Return the drafter with this module."""
+        return cls(target, module, **options)  # pyright: ignore[reportCallIssue]
 
     @classmethod
     def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:

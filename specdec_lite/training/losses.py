@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specdec_lite import checks
 from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.engine.models import CausalLM
@@ -91,10 +92,7 @@ DIVERGENCES = {
 
 def native_model(target: CausalLM) -> Transformer:
     """Return the transformer of a native target."""
-    if not isinstance(target.model, Transformer):
-        kind = type(target.model).__name__
-        raise TypeError(f"target: wraps a {kind}, must be a native model")
-    return target.model
+    return checks.native("target", target).model
 
 
 def final_states(model: Transformer, tokens: Tensor) -> Tensor:
