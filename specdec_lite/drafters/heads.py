@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.checks import instance, model, same_device, whole
-from specdec_lite.contract import Context, Limits
+from specdec_lite.contract import Context, Drafter, Limits
 from specdec_lite.drafters.chain import (
     ChainDrafter,
     ChainSession,
@@ -241,14 +241,18 @@ def check_size(reader: str, size: int, target: CausalLM) -> None:
         raise ValueError(f"{reader} of size {size}, the target's have size {target.hidden_size}")
 
 
-def check_target(own: CausalLM, target: CausalLM) -> None:
-    """Raise ValueError if heads made for one target are to draft for a different kind of target."""
-    same_device("drafter", own, target)
-    if own.hidden_size != target.hidden_size:
-        raise ValueError(
-            f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has"
-            f" {target.hidden_size}: give the target they were trained on"
-        )
+class OnHeads(Drafter):
+    """A drafter with heads, which draft for any target of the size of their own."""
+
+    target: CausalLM
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        same_device("drafter", self.target, target)
+        if self.target.hidden_size != target.hidden_size:
+            raise ValueError(
+                f"drafter's heads belong to a target of hidden size {self.target.hidden_size},"
+                f" target has {target.hidden_size}: give the target they were trained on"
+            )
 
 
 # The network of the MLP speculator --------------------------------------------------------------
@@ -293,7 +297,7 @@ BLOCKWISE = SHIPPED / "blockwise"
 """Folder of the blockwise heads of the shipped pair."""
 
 
-class BlockwiseDrafter(Pretrained, RoundDrafter):
+class BlockwiseDrafter(OnHeads, Pretrained, RoundDrafter):
     """Predict a block of k tokens in one pass: one with the target's own head, k − 1 with extra heads.
 
     The tokens of a block do not depend on each other: q of each is the distribution of one head.
@@ -317,9 +321,6 @@ class BlockwiseDrafter(Pretrained, RoundDrafter):
         """Return the trained heads; without a path those of the shipped pair's target."""
         return load(BLOCKWISE if path is None else path, model("target", target), Heads)
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        check_target(self.target, target)
-
     def limits(self) -> Limits:
         return Limits.chain(self.k - 1)
 
@@ -339,7 +340,7 @@ class BlockwiseDrafter(Pretrained, RoundDrafter):
 # Heads that draft one token after another -------------------------------------------------------
 
 
-class HeadDrafter(Pretrained, RoundDrafter, ChainDrafter):
+class HeadDrafter(OnHeads, Pretrained, RoundDrafter, ChainDrafter):
     """Draft a chain from the target's last state: subclass it and define `rows`."""
 
     hidden_layers = ("final",)
@@ -354,9 +355,6 @@ class HeadDrafter(Pretrained, RoundDrafter, ChainDrafter):
         Shapes: state [d] of the token before, token [1].
         """
         raise NotImplementedError
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        check_target(self.target, target)
 
     @torch.inference_mode()
     def draft(self, context: Context, session: ChainSession) -> Proposal:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specdec_lite.contract import Context, Limits
 from specdec_lite.drafters.chain import ChainSession, RoundDrafter
-from specdec_lite.drafters.heads import Heads, check_heads, check_target, output_head, stored_heads
+from specdec_lite.drafters.heads import Heads, OnHeads, check_heads, output_head, stored_heads
 from specdec_lite.drafters.published import is_published, read_medusa
 from specdec_lite.drafters.trees import check_ranks
 from specdec_lite.engine.models import CausalLM
@@ -54,7 +54,7 @@ def load_medusa(folder: str | Path, target: CausalLM) -> tuple[Heads, TokenTree]
 # The drafter ------------------------------------------------------------------------------------
 
 
-class MedusaDrafter(RoundDrafter):
+class MedusaDrafter(OnHeads, RoundDrafter):
     """Draft a tree of the heads' likeliest tokens, with the same shape in every round.
 
     The tokens are chosen, so a lossless rule stays lossless at every temperature.
@@ -93,9 +93,6 @@ class MedusaDrafter(RoundDrafter):
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:
         """Return logits [..., levels, V] of the first heads (None: all) on states [..., d]."""
         return self.heads.logits(hidden, slice(levels), self.output_head.head)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        check_target(self.target, target)
 
     def limits(self) -> Limits:
         return Limits(self.tree.levels, len(self.tree))

@@ -25,9 +25,9 @@ from specdec_lite.drafters.chain import (
 from specdec_lite.drafters.heads import (
     DraftVocabulary,
     Heads,
+    OnHeads,
     check_heads,
     check_size,
-    check_target,
     output_head,
     stored_heads,
 )
@@ -145,7 +145,7 @@ class PardSession(ParallelSession):
 # (vllm-project/vllm#52816); here on heads such as Medusa's.
 
 
-class MarkovDrafter(Pretrained, ChainDrafter):
+class MarkovDrafter(OnHeads, Pretrained, ChainDrafter):
     """Draft a chain with extra heads on the target whose rows are corrected from left to right.
 
     Args:
@@ -178,9 +178,6 @@ class MarkovDrafter(Pretrained, ChainDrafter):
 
     def start(self, context: Context) -> "MarkovSession":
         return MarkovSession(self)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        check_target(self.target, target)
 
 
 class MarkovSession(ParallelSession):
