@@ -59,10 +59,11 @@ class TreeGrowth(Interactive):
 class RecordingSession(FeatureSession):
     """A session that records the logits [V] of every expanded node."""
 
-    def _draft(self, context, first):
-        self.paths = [()]
-        self.rows = {(): self._spread(first)[0]}
-        return super()._draft(context, first)
+    def _score(self, tokens, states, tree=None, cached=0):
+        logits, following = super()._score(tokens, states, tree, cached)
+        if tree is None:  # after the text; its levels are scored by `_score_level`
+            self.paths, self.rows = [()], {(): self._spread(logits)[0]}
+        return logits, following
 
     def _spread(self, logits):
         return self.head.spread(logits, self.target.vocab_size)

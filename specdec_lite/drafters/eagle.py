@@ -137,20 +137,19 @@ class FeatureSession(ChainSession):
         # After a prompt of one token no token has been scored yet, so there is no state to read.
         if context.scores is None:
             return NOTHING
-        newest, features = self.fresh(context)
-        first, states = self._score(newest, self.head.begin(features))
+        newest = upload(self.followed.behind(context.tokens[1:]), self.target.device)
+        hidden = context.scores.hidden
+        features = [hidden[layer][0, -len(newest) :] for layer in self.head.layers]
+        return self._draft(context, newest, self.head.begin(features))
+
+    def _draft(self, context: Context, newest: Tensor, states: Tensor) -> Proposal:
+        """Draft after the pairs that the cache lacks.
+
+        Shapes: newest [n], states [n, d] before these tokens.
+        """
+        first, states = self._score(newest, states)
         self.states = states[-1:]
         self.fed = FedTree.empty(states.device)
-        return self._draft(context, first)
-
-    def fresh(self, context: Context) -> tuple[Tensor, list[Tensor]]:
-        """Return the tokens [n] of the pairs that the cache lacks, and the states before them."""
-        newest = upload(self.followed.behind(context.tokens[1:]), self.target.device)
-        hidden = context.scores.hidden  # pyright: ignore[reportOptionalMemberAccess]
-        return newest, [hidden[layer][0, -len(newest) :] for layer in self.head.layers]
-
-    def _draft(self, context: Context, first: Tensor) -> Proposal:
-        """Draft from the logits `first` [1, V] of the first drafted token."""
 
         def follow(token: Tensor | None) -> Tensor:
             if token is None:
@@ -183,17 +182,12 @@ class ParallelEagleSession(FeatureSession):
 
     head: ParallelEagleHead
 
-    @torch.inference_mode()
-    def propose(self, context: Context) -> Proposal:
-        # After a prompt of one token no token has been scored yet, so there is no state to read.
-        if context.scores is None:
-            return NOTHING
+    def _draft(self, context: Context, newest: Tensor, states: Tensor) -> Proposal:
         count = max(1, min(self.length.most(context), context.wanted - 1))
         head = self.head
-        newest, features = self.fresh(context)
         masks = newest.new_full((count - 1,), head.mask_id)
         tokens = torch.cat((newest, masks))
-        states = torch.cat((head.begin(features), head.mask_state().expand(count - 1, -1)))
+        states = torch.cat((states, head.mask_state().expand(count - 1, -1)))
         pairs = head.enter(head.embed(tokens, self.target), states)[None]
         self.passes += 1
         scores = self.body.score(
