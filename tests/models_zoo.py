@@ -15,7 +15,7 @@ from specdec_lite.contract import Drafter, Session
 from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters import NgramModel
 from specdec_lite.drafters.chain import Followed
-from specdec_lite.drafters.trees import expand_tree, likeliest, without_replacement
+from specdec_lite.drafters.trees import expand_tree, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
@@ -267,7 +267,7 @@ class GrownSession(Session):
 
 def two_likeliest(logits, context):
     """Return the two likeliest tokens, chosen."""
-    return likeliest(logits, 2)
+    return [(token, None) for token in logits.topk(2).indices.tolist()]
 
 
 def two_drawn(logits, context):

@@ -158,9 +158,7 @@ class FeatureSession(ChainSession):
             return logits[0]
 
         if isinstance(self.draft, ConfidenceTree):
-            return expand_confidence_tree(context, first, self._score_level, self.draft, self.ids)[
-                0
-            ]
+            return expand_confidence_tree(context, first, self._score_level, self.draft, self.ids)
         if isinstance(self.draft, TokenTree):
             return expand_ranked_tree(context, first, self._score_level, self.draft, self.ids)
         return draft_chain(context, follow, self.length, self.ids)

@@ -196,7 +196,7 @@ def expand_confidence_tree(
     score: ScoreLevel,
     sizes: ConfidenceTree,
     ids: Tensor | None = None,
-) -> tuple[Proposal, list[float]]:
+) -> Proposal:
     """Expand the nodes of which the draft is most confident, then keep the best of all nodes.
 
     Every token is chosen, at any temperature: a drawn token could not be dropped after its q was
@@ -227,20 +227,11 @@ def expand_confidence_tree(
         values.append((value[:, None] + top.values.double().clamp(max=0)).flatten())
         count += len(tokens[-1])
     if not count:
-        return NOTHING, []
+        return NOTHING
     host = download(tokens=torch.cat(tokens), parents=torch.cat(parents), values=torch.cat(values))
     grown = TokenTree(list(map(int, host["tokens"])), list(map(int, host["parents"])))
     ranked = sorted(range(count), key=lambda node: -host["values"][node])
-    tree, nodes = grown.prune(ranked[: sizes.nodes])
-    return Proposal(tree), [host["values"][node] for node in nodes]
-
-
-def likeliest(logits: Tensor, count: int) -> list[Child]:
-    """Choose the likeliest tokens.
-
-    Shapes: logits [V].
-    """
-    return [(token, None) for token in logits.topk(count).indices.tolist()]
+    return Proposal(grown.prune(ranked[: sizes.nodes])[0])
 
 
 @dataclass(frozen=True, slots=True)

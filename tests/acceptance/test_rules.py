@@ -34,7 +34,6 @@ from specdec_lite.acceptance import (
 from specdec_lite.drafters import BlockwiseDrafter, TemperedDrafter
 from specdec_lite.drafters.trees import (
     drawn_then_chosen,
-    likeliest,
     merge,
     with_replacement,
     without_replacement,
@@ -68,7 +67,7 @@ INDEPENDENT = {
 TREES = INDEPENDENT | {
     "without replacement": draw_tree(without_replacement, 2),
     "all tokens without replacement": grow(broken.without_replacement(3)),
-    "chosen": draw_tree(lambda q, count, rng: likeliest(q, count), 2),
+    "chosen": draw_tree(lambda q, *_: [(token, None) for token in q.topk(2).indices.tolist()], 2),
     "drawn, then chosen": draw_tree(drawn_then_chosen, 2),
     "chosen, then drawn": draw_tree(lambda *each: drawn_then_chosen(*each)[::-1], 2),
     "two drafts merged": two_drafts,

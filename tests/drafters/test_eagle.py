@@ -56,8 +56,8 @@ def test_among_equal_values_the_parent_is_kept():
 
     first = sure[None].clone()
     first[0, 1] = 0.0
-    proposal, values = expand_confidence_tree(context, first, expand, ConfidenceTree(3, 4, 4))
-    assert proposal.tree == TokenTree.chain([1, 2, 3, 4]) and values == [0.0] * 4
+    proposal = expand_confidence_tree(context, first, expand, ConfidenceTree(3, 4, 4))
+    assert proposal.tree == TokenTree.chain([1, 2, 3, 4])
 
 
 def test_the_confidence_tree_keeps_the_best_of_all_nodes():
@@ -77,7 +77,7 @@ def test_the_confidence_tree_keeps_the_best_of_all_nodes():
 
     context = Context(torch.tensor([1]), None, Sampling(1.0), SeededRng(0), 9, 48)
     first = expand(torch.tensor([]), torch.tensor([]))
-    tree = expand_confidence_tree(context, first, expand, ConfidenceTree(3, 3, 8))[0].tree
+    tree = expand_confidence_tree(context, first, expand, ConfidenceTree(3, 3, 8)).tree
     kept = {tuple(tree.tokens[list(tree.path(node))].tolist()) for node in range(len(tree))}
     assert kept == set(sorted(value, key=lambda path: -value[path])[:8]) and len(value) == 21
 
