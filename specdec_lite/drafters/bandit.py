@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 
 from specdec_lite import checks
-from specdec_lite.contract import Context, Drafter, Limits, Session
+from specdec_lite.contract import Context, Drafter, Session
 from specdec_lite.decoding import generate
 from specdec_lite.drafters.chain import common_prefix
-from specdec_lite.drafters.combined import GroupDrafter, largest, members
+from specdec_lite.drafters.combined import GroupDrafter, members
 from specdec_lite.drafters.copying import PromptLookupDrafter
 from specdec_lite.drafters.eagle import EagleDrafter
 from specdec_lite.engine.cache import Scores
@@ -241,11 +241,6 @@ class BanditDrafter(GroupDrafter):
         last = min(nodes, len(self.passes) - 1)
         slope = (self.passes[-1] - self.passes[0]) / max(1, len(self.passes) - 1)
         return self.passes[last] + slope * (nodes - last)
-
-    def limits(self) -> Limits | None:
-        if known := self.known_limits():
-            return largest(known, max(each.nodes for each in known))
-        return None
 
 
 class BanditSession(Session):

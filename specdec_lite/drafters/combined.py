@@ -43,6 +43,10 @@ class CompositeDrafter(Drafter):
                 " only under same_noise"
             )
 
+    def check(self, target: CausalLM, positions: int) -> None:
+        for drafter in children(self):
+            drafter.check(target, positions)
+
     def learn(self, tokens: Sequence[int] | Tensor) -> None:
         for drafter in children(self):
             drafter.learn(tokens)
@@ -50,6 +54,8 @@ class CompositeDrafter(Drafter):
 
 class GroupDrafter(CompositeDrafter):
     """A drafter with several others, each of which drafts from the committed text."""
+
+    nodes = staticmethod(max)  # of the nodes that each drafts, those of a whole draft
 
     def __init__(self, drafters: Sequence[Drafter]):
         self.drafters = tuple(drafters)
@@ -60,20 +66,12 @@ class GroupDrafter(CompositeDrafter):
         layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]
         self.hidden_layers = tuple(dict.fromkeys(layers))
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        for drafter in self.drafters:
-            drafter.check(target, positions)
-
-    def known_limits(self) -> list[Limits]:
-        """Return the limits of all drafters; an empty list if those of any are not known."""
-        limits = [drafter.limits() for drafter in self.drafters]
-        known = [each for each in limits if each is not None]
-        return known if len(known) == len(limits) else []
-
-
-def largest(limits: Sequence[Limits], nodes: int) -> Limits:
-    """Return the limits of a tree that may be as deep, and branch, as any of several."""
-    return Limits(max(each.levels for each in limits), nodes, any(not x.is_chain for x in limits))
+    def limits(self) -> Limits | None:
+        known = [limits for each in self.drafters if (limits := each.limits()) is not None]
+        if len(known) < len(self.drafters):
+            return None
+        nodes = self.nodes([each.nodes for each in known])
+        return Limits(max(x.levels for x in known), nodes, any(not x.is_chain for x in known))
 
 
 def children(drafter: Drafter) -> list[Drafter]:
@@ -123,9 +121,6 @@ class WrapperDrafter(CompositeDrafter):
 
     def start(self, context: Context) -> "WrapperSession":
         return WrapperSession(self, self.inner.start(self.inner_context(context)))
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        self.inner.check(target, positions)
 
     def limits(self) -> Limits | None:
         return self.inner.limits()
@@ -230,13 +225,10 @@ class MergedDrafter(GroupDrafter):
         drafters: at least one drafter, of chains or trees; the same one may occur several times.
     """
 
+    nodes = staticmethod(sum)
+
     def start(self, context: Context) -> "MergedSession":
         return MergedSession([drafter.start(context) for drafter in self.drafters])
-
-    def limits(self) -> Limits | None:
-        if known := self.known_limits():
-            return largest(known, sum(each.nodes for each in known))
-        return None
 
 
 class MergedSession(Session):
@@ -311,10 +303,6 @@ class RelayDrafter(CompositeDrafter):
     def start(self, context: Context) -> "RelaySession":
         sessions = [(drafter.start(context), tokens) for drafter, tokens in self.legs]
         return RelaySession(sessions)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        for drafter, _ in self.legs:
-            drafter.check(target, positions)
 
     def limits(self) -> Limits:
         return Limits.chain(sum(tokens for _, tokens in self.legs))
