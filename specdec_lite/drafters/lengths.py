@@ -6,6 +6,7 @@ policy ends a draft after a token, never before it.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Length:
 
     def start(self) -> "Length":
         """Return the policy of one generation, which keeps what it learns to itself."""
-        return self
+        return copy(self)
 
     def most(self, context: Context) -> int:
         """Return the largest number of tokens that this round may draft.
@@ -106,9 +107,6 @@ class Heuristic(Length):
         super().__init__(gamma)
         self.current = whole("first", first, 1, gamma)
 
-    def start(self) -> "Heuristic":
-        return Heuristic(self.gamma, self.current)
-
     def most(self, context: Context) -> int:
         return self.current
 
@@ -161,9 +159,6 @@ class Optimal(Length):
         self.weight = 4.0  # number of tests that `alpha` counts as
         self.accepted = alpha * self.weight
 
-    def start(self) -> "Optimal":
-        return Optimal(self.gamma, self.c, self.alpha, self.memory)
-
     def most(self, context: Context) -> int:
         from specdec_lite.theory import optimal_gamma  # only this policy needs it
 
@@ -197,9 +192,6 @@ class Predicted(Length):
         self.weights = [float(weight) for weight in weights]
         self.risk = probability("risk", risk)
         self.alive = 1.0
-
-    def start(self) -> "Predicted":
-        return Predicted(self.gamma, self.weights, self.risk)
 
     def most(self, context: Context) -> int:
         self.alive = 1.0
