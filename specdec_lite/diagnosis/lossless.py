@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.acceptance.protocol import drawn_from
 from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.diagnosis.enumeration import (
@@ -28,7 +29,7 @@ from specdec_lite.diagnosis.enumeration import (
 )
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.options import prepare
-from specdec_lite.proposal import Proposal, one_hot
+from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling
 
 __all__ = ["Fault", "LosslessReport", "check_lossless", "tiny_draft", "tiny_target"]
@@ -275,7 +276,8 @@ def _add(
         history = after[parent]
         reached[history] = reached.get(history, 0.0) + weight
         siblings = proposal.draws.get(parent, ())
-        rows = [_row(proposal, row, tokens[node]) for node, row in siblings]
+        pairs = [(row, tokens[node]) for node, row in siblings]
+        rows = [drawn_from(proposal, row, x, torch.zeros(x + 1)).double() for row, x in pairs]
         values = [row[tokens[node]].item() for row, (node, _) in zip(rows, siblings)]
         descends = _descends(values) and len(set(values)) > 1
         older: tuple[int, ...] = ()
@@ -288,14 +290,6 @@ def _add(
             history = (*history, (key, tokens[node]))
             after.setdefault(node, (*history, "children"))
             reached[history] = reached.get(history, 0.0) + weight
-
-
-def _row(proposal: Proposal, row: int | None, token: int) -> Tensor:
-    """Return the row [V] of a draw in float64; a one-hot row if the token was chosen."""
-    if row is None or proposal.probs is None:
-        size = token + 1 if proposal.probs is None else proposal.probs.shape[1]
-        return one_hot(token, torch.zeros(size, dtype=torch.float64))
-    return proposal.probs[row].double()
 
 
 def _descends(values: Sequence[float]) -> bool:
