@@ -131,7 +131,7 @@ def ids_of(name: str, texts: list[str], tokenizer) -> list[list[int]]:
     from specdec_lite.texts.smollm2_tasks import chat
 
     some = texts[:: -(-len(texts) // MOST_PROMPTS)]  # from the whole file, which may have sections
-    rows = [chat(tokenizer, t) if name.endswith(PROMPTS) else tokenizer.encode(t) for t in some]
+    rows = [[*chat(tokenizer, t)] if name.endswith(PROMPTS) else tokenizer.encode(t) for t in some]
     rows = [row for row in rows if len(row) >= LEAST] or rows
     if len(rows) < len(texts):
         what = f"{len(rows)} of {len(texts):,} prompts, those of at least {LEAST} tokens"

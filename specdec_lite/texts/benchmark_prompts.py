@@ -30,6 +30,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdec_lite.texts.smollm2_tasks import chat
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -68,12 +70,7 @@ class BenchmarkPrompt:
         """Return the token ids of the conversation, or of the document if there is no chat."""
         if not tokenizer.chat_template:
             return tokenizer.encode(self.document)
-        turns = [
-            {"role": ("user", "assistant")[i % 2], "content": text}
-            for i, text in enumerate(self.messages)
-        ]
-        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-        return list(ids)  # pyright: ignore[reportReturnType]
+        return list(chat(tokenizer, *self.messages))
 
 
 def load_humaneval() -> list[BenchmarkPrompt]:

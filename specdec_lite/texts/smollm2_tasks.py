@@ -53,16 +53,17 @@ HISTORY, AGENT = _STORED["history"], _STORED["agent"]
 """Turns of one agent that answers customers: six that a drafter may learn from, and six to measure."""
 
 
-def chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> tuple[int, ...]:
-    """Return the ids of a user's message, up to the answer's start, in the tokenizer's template.
+def chat(tokenizer: "PreTrainedTokenizerBase", *texts: str) -> tuple[int, ...]:
+    """Return the ids of a chat up to the start of the answer, in the tokenizer's template.
 
-    A tokenizer without a chat template encodes the text alone.
+    The user and the assistant take turns, and the user has the last word. A tokenizer without a
+    chat template encodes this last text alone.
     """
     if not getattr(tokenizer, "chat_template", None):
-        return tuple(tokenizer.encode(text))
-    messages = [{"role": "user", "content": text}]
+        return tuple(tokenizer.encode(texts[-1]))
+    turns = [{"role": ("user", "assistant")[i % 2], "content": t} for i, t in enumerate(texts)]
     try:
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
     except Exception as error:  # whatever the template raises, or its errors in Jinja's language
         raise ValueError(f"the tokenizer's chat_template fails: {error}") from error
     return tuple(ids)  # pyright: ignore[reportReturnType]
