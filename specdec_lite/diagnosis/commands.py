@@ -1,7 +1,6 @@
 """The command lines with which three engines serve a target with drafts."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -19,23 +18,18 @@ WITHOUT_WEIGHTS = ("mtp", "ngram", "suffix")
 
 
 def engine_commands(
-    target: str | Path,
-    draft: str | Path,
-    gamma: int,
-    method: str = "draft_model",
-    schedule: Sequence[tuple[int, int, int]] = (),
+    target: str | Path, draft: str | Path, gamma: int, method: str = "draft_model"
 ) -> dict[str, str]:
     """Return the command of each engine that serves a target with drafts.
 
     The options are those of vLLM 0.33.0, SGLang 0.5.23 and llama.cpp build 11434. An engine that lacks
-    the method, or cannot combine it with a schedule, serves without it.
+    the method serves without it.
 
     Args:
         target: hub id or folder; llama.cpp gets a placeholder, since it reads GGUF files.
         draft: hub id or folder; unused by methods without weights of their own.
         gamma: drafted tokens per round; 0 for commands without a draft.
         method: a key of METHODS.
-        schedule: ranges (first batch, last batch, γ), as `simulation.estimate.schedule` returns.
 
     Raises:
         ValueError: the method is unknown.
@@ -53,8 +47,6 @@ def engine_commands(
         config["model"] = str(draft)
         llama += " -md draft.gguf"
     config["num_speculative_tokens"] = gamma
-    if schedule and method != "suffix":  # which vLLM would drop
-        config["num_speculative_tokens_per_batch_size"] = [list(each) for each in schedule]
     vllm += f" --speculative-config {quote(json.dumps(config))}"
     if algorithm:
         sglang += f" --speculative-algorithm {algorithm}"
@@ -64,8 +56,6 @@ def engine_commands(
             sglang += f" --speculative-num-steps {gamma} --speculative-eagle-topk 1"
         if method not in ("dspark", "dflash"):  # whose checkpoints state the block
             sglang += f" --speculative-num-draft-tokens {gamma + 1}"
-        if schedule and method == "eagle3":
-            sglang += " --speculative-adaptive --speculative-adaptive-config adaptive.json"
     if kind:
         llama += f" --spec-type {kind}" + f" --spec-draft-n-max {gamma}" * (method != "ngram")
     return {"vLLM": vllm, "SGLang": sglang, "llama.cpp": llama}
