@@ -8,7 +8,7 @@ def attention(hidden: int, heads: int, kv_heads: int, size: int, width: int | No
     return (width or hidden) * size * (heads + 2 * kv_heads) + heads * size * hidden
 
 
-def dense(
+def model(
     layers: int,
     hidden: int,
     inner: int,
@@ -16,31 +16,18 @@ def dense(
     kv_heads: int,
     vocabulary: int,
     size: int = 128,
+    experts: int = 1,
+    chosen: int = 1,
 ) -> Network:
-    """Return a dense model: its blocks and its output head, in bfloat16, without input embeddings."""
-    block = attention(hidden, heads, kv_heads, size) + 3 * hidden * inner
-    cache = 2 * layers * kv_heads * size * 2
-    return Network(layers * block + hidden * vocabulary, cache_bytes=cache, layers=layers)
-
-
-def mixture(
-    layers: int,
-    hidden: int,
-    inner: int,
-    heads: int,
-    kv_heads: int,
-    vocabulary: int,
-    experts: int,
-    chosen: int,
-) -> Network:
-    """Return a mixture of experts; `inner` is the width of one expert."""
-    block = attention(hidden, heads, kv_heads, 128) + hidden * experts
+    """Return a model in bfloat16, its input embeddings left out; `inner` is the width of an expert."""
+    mlp, is_dense = 3 * hidden * inner, experts == 1
+    block = attention(hidden, heads, kv_heads, size) + (mlp if is_dense else hidden * experts)
     return Network(
         layers * block + hidden * vocabulary,
-        cache_bytes=2 * layers * kv_heads * 128 * 2,
+        cache_bytes=2 * layers * kv_heads * size * 2,
         experts=experts,
         chosen=chosen,
-        expert_parameters=3 * hidden * inner * layers,
+        expert_parameters=0.0 if is_dense else mlp * layers,
         layers=layers,
     )
 
@@ -69,20 +56,20 @@ def block_head(network: Network, layers: int, vocabulary: int, hidden: int) -> N
 
 LLAMA_WORDS, QWEN_WORDS, APERTUS_WORDS = 128_256, 151_936, 131_072
 MODELS = {
-    "Llama-3.1-8B": dense(32, 4096, 14_336, 32, 8, LLAMA_WORDS),
-    "Llama-3-70B": dense(80, 8192, 28_672, 64, 8, LLAMA_WORDS),
-    "Llama-3.2-1B": dense(16, 2048, 8192, 32, 8, LLAMA_WORDS, size=64),
-    "Qwen3-0.6B": dense(28, 1024, 3072, 16, 8, QWEN_WORDS),
-    "Qwen3-1.7B": dense(28, 2048, 6144, 16, 8, QWEN_WORDS),
-    "Qwen3-4B": dense(36, 2560, 9728, 32, 8, QWEN_WORDS),
-    "Qwen3-8B": dense(36, 4096, 12_288, 32, 8, QWEN_WORDS),
-    "Qwen3-14B": dense(40, 5120, 17_408, 40, 8, QWEN_WORDS),
-    "Qwen3-32B": dense(64, 5120, 25_600, 64, 8, QWEN_WORDS),
-    "Qwen3-30B-A3B": mixture(48, 2048, 768, 32, 4, QWEN_WORDS, experts=128, chosen=8),
-    "Qwen2.5-7B": dense(28, 3584, 18_944, 28, 4, 152_064),
-    "Qwen2.5-0.5B": dense(24, 896, 4864, 14, 2, QWEN_WORDS, size=64),
-    "Apertus-1.5-8B": dense(32, 4096, 14_336, 32, 8, APERTUS_WORDS),
-    "Apertus-1.5-70B": dense(80, 8192, 28_672, 64, 8, APERTUS_WORDS),
+    "Llama-3.1-8B": model(32, 4096, 14_336, 32, 8, LLAMA_WORDS),
+    "Llama-3-70B": model(80, 8192, 28_672, 64, 8, LLAMA_WORDS),
+    "Llama-3.2-1B": model(16, 2048, 8192, 32, 8, LLAMA_WORDS, size=64),
+    "Qwen3-0.6B": model(28, 1024, 3072, 16, 8, QWEN_WORDS),
+    "Qwen3-1.7B": model(28, 2048, 6144, 16, 8, QWEN_WORDS),
+    "Qwen3-4B": model(36, 2560, 9728, 32, 8, QWEN_WORDS),
+    "Qwen3-8B": model(36, 4096, 12_288, 32, 8, QWEN_WORDS),
+    "Qwen3-14B": model(40, 5120, 17_408, 40, 8, QWEN_WORDS),
+    "Qwen3-32B": model(64, 5120, 25_600, 64, 8, QWEN_WORDS),
+    "Qwen3-30B-A3B": model(48, 2048, 768, 32, 4, QWEN_WORDS, experts=128, chosen=8),
+    "Qwen2.5-7B": model(28, 3584, 18_944, 28, 4, 152_064),
+    "Qwen2.5-0.5B": model(24, 896, 4864, 14, 2, QWEN_WORDS, size=64),
+    "Apertus-1.5-8B": model(32, 4096, 14_336, 32, 8, APERTUS_WORDS),
+    "Apertus-1.5-70B": model(80, 8192, 28_672, 64, 8, APERTUS_WORDS),
     "MiniCPM3-4B": Network(4.07e9, cache_bytes=2 * 62 * (256 + 32), layers=62),
 }
 """Targets and draft models; that of MiniCPM3, which compresses its cache, is from its card. Apertus
