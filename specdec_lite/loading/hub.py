@@ -1,7 +1,7 @@
 """List pairs of the Hugging Face hub by the memory they need.
 
 The list is `hub_pairs.json`. It contains published model sizes and licenses; memory is computed
-from the sizes. This project has run none of the pairs, which is why `verified` is False.
+from the sizes. This project has run none of the pairs.
 """
 
 import json
@@ -28,7 +28,6 @@ class HubPair:
         licenses: names of the licenses of target and draft.
         sizes: sizes of target and draft.
         layers: number of layers of target and draft.
-        verified: whether this project has run the pair.
     """
 
     target: str
@@ -36,7 +35,6 @@ class HubPair:
     licenses: tuple[str, str]
     sizes: tuple[Size, Size]
     layers: tuple[int, int]
-    verified: bool = False
 
     def bytes(self, context: int = 4096, dtype: torch.dtype = torch.bfloat16) -> int:
         """Return the bytes of weights and caches, with a margin for working memory.

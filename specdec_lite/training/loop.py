@@ -24,6 +24,7 @@ from specdec_lite.training.token_streams import MIXTURE
 
 OPTIMIZERS = ("adamw", "muon")
 DECAY_FROM = 0.3
+"""Share of the steps after which the learning rate falls linearly to zero."""
 SAVE_EVERY = 120
 """Seconds between two checkpoints."""
 
@@ -42,7 +43,6 @@ class Plan:
         context: tokens per row.
         long_context: tokens per row in the last tenth of the steps.
         warmup: number of steps in which the learning rate rises linearly to its peak.
-        decay_from: fraction of the steps after which the learning rate falls linearly to zero.
         weight_decay: weight decay of the matrices.
         seed: seed of the batches.
         optimizer: one of `OPTIMIZERS`.
@@ -54,7 +54,6 @@ class Plan:
     context: int = 512
     long_context: int = 1024
     warmup: int = 200
-    decay_from: float = DECAY_FROM
     weight_decay: float = 0.1
     seed: int = 0
     optimizer: str = "adamw"
@@ -69,7 +68,7 @@ class Plan:
         Args:
             step: number of the step, from 0.
         """
-        remaining = (self.steps - step) / (self.steps * (1 - self.decay_from))
+        remaining = (self.steps - step) / (self.steps * (1 - DECAY_FROM))
         return self.learning_rate * min(1.0, (step + 1) / self.warmup, remaining)
 
     def window(self, step: int) -> tuple[int, int]:

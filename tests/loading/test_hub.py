@@ -256,7 +256,7 @@ def test_the_listed_pairs_are_consistent():
         listing["models"]
     )
     for pair in hub.hub_pairs():
-        assert not pair.verified and pair.licenses == ("Apache-2.0", "Apache-2.0")
+        assert pair.licenses == ("Apache-2.0", "Apache-2.0")
         assert pair.sizes[0].parameters > 2.5 * pair.sizes[1].parameters and pair.card in hub.CARDS
         for name, size in zip((pair.target, pair.draft), pair.sizes):
             # A model's name contains its rounded number of parameters.

@@ -149,7 +149,7 @@ def test_batches_depend_on_seed_and_step_alone():
 
 
 def test_the_learning_rate_warms_up_stays_and_falls_to_zero():
-    plan = Plan(steps=1000, learning_rate=2.0, warmup=100, decay_from=0.3)
+    plan = Plan(steps=1000, learning_rate=2.0, warmup=100)
     assert plan.rate(0) == pytest.approx(0.02) and plan.rate(99) == plan.rate(300) == 2.0
     assert plan.rate(650) == pytest.approx(1.0) and 0 < plan.rate(999) < 0.01
     assert plan.window(899) == (8, 512) and plan.window(900) == (4, 1024)
