@@ -134,11 +134,8 @@ def stream(
     """Decode, and yield a `Step` after each target pass.
 
     Args:
-        target: see `generate`.
-        prompt_ids: see `generate`.
-        drafter: see `generate`.
+        target, prompt_ids, drafter, seed: see `generate`.
         values: options of `generate` in its order, from max_new_tokens on.
-        seed: see `generate`.
         rng: a source of chance to use instead of `seed`.
         options: options of `generate` by name.
 

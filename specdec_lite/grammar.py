@@ -70,9 +70,7 @@ class Grammar:
 
         Args:
             schema: a JSON schema, as text or as a dict.
-            tokenizer: as in the class.
-            prompt_length: as in the class.
-            end_of_text: as in the class.
+            tokenizer, prompt_length, end_of_text: as in the class.
 
         Raises:
             ImportError: as the class does.

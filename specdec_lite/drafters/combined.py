@@ -9,7 +9,6 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.acceptance import exact_match, sample_and_match, speculative_sampling
-from specdec_lite.checks import instance
 from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.chain import Followed
 from specdec_lite.drafters.self_drafts import PassDrafter, SelfDrafter
@@ -58,9 +57,8 @@ class GroupDrafter(CompositeDrafter):
     nodes = staticmethod(max)  # of the nodes that each drafts, those of a whole draft
 
     def __init__(self, drafters: Sequence[Drafter]):
-        self.drafters = tuple(drafters)
-        for i, drafter in enumerate(self.drafters):
-            instance(f"drafters[{i}]", drafter, Drafter, "a drafter")
+        pairs = enumerate(drafters)
+        self.drafters = tuple(checks.drafter(f"drafters[{i}]", each) for i, each in pairs)
         if not self.drafters:
             raise ValueError("drafters is empty: give at least one")
         layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]

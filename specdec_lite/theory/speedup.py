@@ -65,11 +65,7 @@ def break_even_tokens(
     It is what a round costs in steps of plain decoding.
 
     Args:
-        gamma: as for `corrected_improvement`.
-        c: as for `corrected_improvement`.
-        verify: as for `corrected_improvement`.
-        overhead: as for `corrected_improvement`.
-        plain_overhead: as for `corrected_improvement`.
+        gamma, c, verify, overhead, plain_overhead: as for `corrected_improvement`.
 
     Raises:
         ValueError: an argument is outside its range.
