@@ -65,7 +65,8 @@ def instance(name: str, value, kind: type, allowed: str = "") -> Any:
 
 def drafter(name: str, value) -> Any:
     """Return a value that is a drafter."""
-    if not hasattr(value, "start") or not hasattr(value, "hidden_layers"):
+    is_one = hasattr(value, "start") and hasattr(value, "hidden_layers")
+    if isinstance(value, type) or not is_one:
         raise TypeError(f"{name} is a {type(value).__name__}: must be a drafter")
     return value
 

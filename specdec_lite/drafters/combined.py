@@ -1,6 +1,6 @@
 """Drafters made from other drafters: wrapped, coupled, merged, one after another, or nested."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,8 @@ class CompositeDrafter(Drafter):
 class GroupDrafter(CompositeDrafter):
     """A drafter with several others, each of which drafts from the committed text."""
 
-    nodes = staticmethod(max)  # of the nodes that each drafts, those of a whole draft
+    nodes: Callable[[list[int]], int] = staticmethod(max)
+    """From the numbers of nodes that each drafts to that of a whole draft."""
 
     def __init__(self, drafters: Sequence[Drafter]):
         pairs = enumerate(drafters)
