@@ -97,6 +97,16 @@ def grow(children, merge="no"):
     return propose
 
 
+def draw_tree(siblings, count):
+    """Return a draft of γ levels with siblings of `drafters.trees`: equal ones share a node."""
+
+    def children(q, rng):
+        family = siblings(q, count, rng)
+        return [(token, one_hot(token, q) if row is None else row) for token, row in family]
+
+    return grow(children, merge="nodes")
+
+
 def adjusted_too_late(sharpen):
     """Draw from the sharpened q but report the raw q, as before temperature or top-p."""
     return grow(lambda q, rng: [(rng.draw(sharpen(q)), q)])

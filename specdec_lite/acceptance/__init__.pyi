@@ -5,7 +5,6 @@ from specdec_lite.acceptance.distributions import (
     BlockDistribution,
     block_distribution,
     draw_chain,
-    draw_tree,
     joint_distribution,
     output_distribution,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "block_verification",
     "distance_match",
     "draw_chain",
-    "draw_tree",
     "exact_match",
     "joint_distribution",
     "k_seq",

@@ -13,14 +13,12 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.checks import whole
-from specdec_lite.proposal import Proposal, one_hot
+from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Rng, outcomes
 from specdec_lite.tree import TokenTree
 
 Model = Callable[[tuple[int, ...]], Tensor]
 """A function from a prefix (a tuple of tokens) to the probabilities [V] of the next token."""
-Siblings = Callable[[Tensor, int, Rng], list[tuple[int, Tensor | None]]]
-"""(row [V], count, rng) → one (token, row of its draw, or None if it was chosen) per sibling."""
 Draft = Callable[[Model, int, Rng], Proposal]
 """(draft model, γ, rng) → a proposal."""
 
@@ -81,42 +79,6 @@ def draw_chain(drafter: Model, gamma: int, rng: Rng) -> Proposal:
         rows.append(_distribution("drafter", drafter(tuple(tokens))))
         tokens.append(rng.draw(rows[-1]))
     return Proposal(TokenTree.chain(tokens), torch.stack(rows))
-
-
-def draw_tree(siblings: Siblings, count: int) -> Draft:
-    """Return a way to draft for `block_distribution`: a tree of γ levels with siblings at each node.
-
-    Equal siblings share a node, and every draw keeps its row.
-
-    Args:
-        siblings: as those of `drafters.trees`.
-        count: number of siblings per node.
-    """
-
-    def propose(drafter: Model, gamma: int, rng: Rng) -> Proposal:
-        tokens: list[int] = []
-        parents: list[int] = []
-        nodes: list[int] = []
-        rows: list[Tensor] = []
-        level: list[tuple[int, tuple[int, ...]]] = [(-1, ())]
-        for _ in range(gamma):
-            below = []
-            for parent, text in level:
-                q = _distribution("drafter", drafter(text))
-                node_of: dict[int, int] = {}
-                for token, row in siblings(q, count, rng):
-                    # One node per token, but one row per draw: a merged draw is tested as well.
-                    if token not in node_of:
-                        node_of[token] = len(tokens)
-                        below.append((len(tokens), (*text, token)))
-                        tokens.append(token)
-                        parents.append(parent)
-                    nodes.append(node_of[token])
-                    rows.append(one_hot(token, q) if row is None else row)
-            level = below
-        return Proposal(TokenTree(tokens, parents), torch.stack(rows), nodes)
-
-    return propose
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +144,7 @@ def block_distribution(
         drafter: the draft model.
         rule: an acceptance rule; it is run over every outcome of every draw and flip.
         gamma: draft length ≥ 1.
-        propose: how the draft is made; `draw_chain` by default, `draw_tree` makes trees.
+        propose: how the draft is made, a chain by default.
 
     Raises:
         ValueError: gamma is not a whole number ≥ 1, or a row is not a distribution.

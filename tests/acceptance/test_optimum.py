@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from broken import draw_tree
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 from test_rules import TREES
@@ -14,7 +15,6 @@ from specdec_lite import theory
 from specdec_lite.acceptance import (
     Proposal,
     block_distribution,
-    draw_tree,
     joint_distribution,
     k_seq,
     sample_and_match,

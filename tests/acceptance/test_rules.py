@@ -10,7 +10,7 @@ from functools import partial
 import broken
 import pytest
 import torch
-from broken import grow
+from broken import draw_tree, grow
 from heads_zoo import random_heads, taught_heads
 from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, VOCABULARY, native
@@ -23,7 +23,6 @@ from specdec_lite.acceptance import (
     block_distribution,
     block_verification,
     draw_chain,
-    draw_tree,
     exact_match,
     k_seq,
     output_distribution,
