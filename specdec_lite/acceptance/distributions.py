@@ -52,17 +52,8 @@ def output_distribution(p, q, rule: RuleFunction) -> Tensor:
         raise ValueError(
             f"p has {len(p)} tokens and q has {len(q)}: both must be over one vocabulary"
         )
-
-    def experiment(rng: Rng) -> int:
-        token = rng.draw(q)
-        # Row 1 follows the drafted token. Only the first emitted token is looked at, so any will do.
-        verdict = rule(Proposal(TokenTree.chain([token]), q[None]), torch.stack([p, p]), rng)
-        return token if verdict.path else verdict.token
-
-    probs = torch.zeros_like(p)
-    for token, weight in outcomes(experiment):
-        probs[token] += weight
-    return probs
+    # The row after the drafted token decides nothing about the first one, so any will do.
+    return block_distribution(lambda _: p, lambda _: q, rule, 1).completed(lambda _: p, 1)
 
 
 def draw_chain(drafter: Model, gamma: int, rng: Rng) -> Proposal:
