@@ -36,7 +36,7 @@ from specdec_lite.acceptance import draw_chain
 from specdec_lite.contract import Drafter
 from specdec_lite.drafters.heads import ExitHead, Heads
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
-from specdec_lite.drafters.ngrams import Counts
+from specdec_lite.drafters.ngrams import Counts, SuffixArray
 from specdec_lite.drafters.self_drafts import Chunks, LookaheadRows
 from specdec_lite.drafters.trees import drawn_then_chosen, with_replacement
 from specdec_lite.engine.models import CausalLM
@@ -164,20 +164,20 @@ DRAFTERS = {
     "prompt lookup in a reference": lambda target: d.ReferenceLookupDrafter(
         [perturbed_text(target), [0, 1, 0]], 3
     ),
-    "n-gram model, drawn": lambda target: d.NgramDrafter.from_text(
-        perturbed_text(target), target.vocab_size, gamma=2
+    "n-gram model, drawn": lambda target: d.NgramDrafter(
+        Counts(perturbed_text(target), target.vocab_size, 3), 2
     ),
     "n-gram model, chosen": lambda target: d.TemperedDrafter(
-        d.NgramDrafter.from_text(perturbed_text(target), target.vocab_size, 2, 3)
+        d.NgramDrafter(Counts(perturbed_text(target), target.vocab_size, 2), 3)
     ),
     "suffix decoding with a memory, a tree": lambda target: with_memory(
         d.SuffixDrafter(6, factor=3.0, width=2), target
     ),
-    "REST, a tree": lambda target: d.RestDrafter.from_text(
-        perturbed_text(target), 6, levels=3, min_ngram=1
+    "REST, a tree": lambda target: d.RestDrafter(
+        SuffixArray(perturbed_text(target)), 6, levels=3, min_ngram=1
     ),
-    "REST, a chain": lambda target: d.RestDrafter.from_text(
-        perturbed_text(target), 3, min_ngram=1, width=1
+    "REST, a chain": lambda target: d.RestDrafter(
+        SuffixArray(perturbed_text(target)), 3, min_ngram=1, width=1
     ),
     "token recycling, a tree": lambda target: d.TokenRecyclingDrafter(target, 6),
     "token recycling with a memory, a tree": lambda target: with_memory(

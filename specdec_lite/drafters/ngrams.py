@@ -234,20 +234,6 @@ class NgramDrafter(RoundDrafter, ChainDrafter):
         super().__init__(gamma)
         self.counts = counts
 
-    @classmethod
-    def from_text(
-        cls, ids, vocab_size: int, n: int = 3, gamma: int | Length = 4
-    ) -> "NgramDrafter":
-        """Count the n-grams of a text.
-
-        Args:
-            ids: token ids [m], m ≥ n.
-            vocab_size: the target's V.
-            n: order of the model, ≥ 1; 2 is a bigram model.
-            gamma: as for the class.
-        """
-        return cls(Counts(ids, vocab_size, n), gamma)
-
     def check(self, target: CausalLM, positions: int) -> None:
         if self.counts.vocab_size != target.vocab_size:
             raise ValueError(
@@ -306,17 +292,6 @@ class RestDrafter(RoundDrafter):
         self.min_ngram = checks.whole("min_ngram", min_ngram, 1, max_ngram)
         self.most = checks.whole("most", most, 1)
         self.width = None if width is None else checks.whole("width", width, 1)
-
-    @classmethod
-    def from_text(cls, ids, nodes: int = 32, **options) -> "RestDrafter":
-        """Index a text and return a drafter on it.
-
-        Args:
-            ids: token ids [m].
-            nodes: as for the class.
-            options: other arguments of the class.
-        """
-        return cls(SuffixArray(ids), nodes, **options)
 
     def check(self, target: CausalLM, positions: int) -> None:
         token_ids("ids", self.index.text, target.vocab_size)

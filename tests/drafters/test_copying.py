@@ -56,9 +56,9 @@ FOUND = [
     (d.SuffixDrafter(1, factor=9.0), [3, 5, 1, 3, 5, 2, 3, 4, 1, 3], [5]),
     (after(d.SuffixDrafter(factor=9.0), [1, 2, 3], [4, 5, 6]), [9, 1, 2], [3]),  # one text alone
     # The most frequent continuations: 8 twice, each time with 6, and 9 once.
-    (d.RestDrafter.from_text(STORED, 2, levels=2), [4, 1, 2, 3], [8, 6]),
-    (d.RestDrafter.from_text(STORED, 2, levels=1), [4, 1, 2, 3], [8, 9]),
-    (d.RestDrafter.from_text(STORED, 3, levels=2), [4, 4, 4], []),
+    (d.RestDrafter(SuffixArray(STORED), 2, levels=2), [4, 1, 2, 3], [8, 6]),
+    (d.RestDrafter(SuffixArray(STORED), 2, levels=1), [4, 1, 2, 3], [8, 9]),
+    (d.RestDrafter(SuffixArray(STORED), 3, levels=2), [4, 4, 4], []),
 ]
 
 
@@ -312,9 +312,7 @@ def soft_row(session, proposal, context):
 
 def test_an_argmax_with_a_soft_row_changes_the_distribution():
     target = native(seed=5, vocab_size=3, **TINY)
-    right, wrong = (
-        d.TemperedDrafter(d.NgramDrafter.from_text(TEXT, 3, 3, 2)) for _ in "12"
-    )
+    right, wrong = (d.TemperedDrafter(d.NgramDrafter(COUNTS, 2)) for _ in "12")
     own = own_text_law(target, Sampling(), 3)
     law = lambda drafter: exact_text_law(target, drafter, Sampling(), 3)
     assert distance(law(right), own) < 1e-12
