@@ -238,10 +238,6 @@ class PlacedRng(SeededRng):
 
     Each draw moves one position forward. Two draws at one position share their noise, so they agree
     more often than independent draws; each has its own distribution. Source: Daliri et al. 2025.
-
-    Args:
-        seed: of the noise.
-        position: of the first draw.
     """
 
     def __init__(self, seed: int, position: int):

@@ -109,10 +109,6 @@ class Watch(WrapperDrafter):
 class WatchedSession(WrapperSession):
     """The drafting of one generation, whose proposals are checked and recorded.
 
-    Args:
-        watch: the drafter that records.
-        session: of the other drafter.
-
     Raises:
         FaultFound: a proposal or the target's cache is wrong.
     """

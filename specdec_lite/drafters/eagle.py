@@ -42,10 +42,6 @@ class FedTree(TokenTree):
     """The nodes that were fed in a round, whose parents stay on the device.
 
     A pass needs only their depths and their attention mask.
-
-    Args:
-        mask: bool [n, n], as `TokenTree.mask`.
-        depths: of every node.
     """
 
     def __init__(self, mask: Tensor, depths: list[int]):

@@ -66,12 +66,7 @@ class DraftVocabulary(nn.Module):
 
 
 class OutputHead:
-    """A target's embeddings, and the rows of its vocabulary projection of a draft vocabulary.
-
-    Args:
-        target: the model whose projection is used.
-        vocabulary: the tokens whose rows are kept.
-    """
+    """A target's embeddings, and the rows of its vocabulary projection of a draft vocabulary."""
 
     def __init__(self, target: CausalLM, vocabulary: DraftVocabulary):
         self.embed = target.embed
@@ -176,13 +171,7 @@ def stored_heads(**config) -> Heads:
 
 
 class ExitHead(Heads):
-    """One residual block for an early exit: it corrects the normed exit state before the head.
-
-    Args:
-        hidden_size: the target's d.
-        layers: number of layers before the exit.
-        width: width e of the hidden layer; None: d.
-    """
+    """One residual block for an early exit: it corrects the normed exit state before the head."""
 
     def __init__(self, hidden_size: int, layers: int, width: int | None = None):
         super().__init__(hidden_size, 1, width)

@@ -42,11 +42,6 @@ class TrainingExamples:
 class OnlineTrainer:
     """Take one step of AdamW for every `every` texts.
 
-    Args:
-        model: model to train; its parameters have `requires_grad`.
-        every: texts per step, ≥ 1.
-        learning_rate: learning rate of the steps.
-
     Attributes:
         steps: number of steps taken so far.
     """

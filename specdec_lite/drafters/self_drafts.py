@@ -261,12 +261,7 @@ class SparseCacheDrafter(SelfDrafter):
 
 
 class LookaheadRows(nn.Module):
-    """Embeddings [L, d] of L look-ahead tokens, the only trained weights.
-
-    Args:
-        hidden_size: the target's d.
-        count: number L of look-ahead tokens.
-    """
+    """Embeddings [L, d] of L look-ahead tokens, the only trained weights."""
 
     def __init__(self, hidden_size: int, count: int):
         super().__init__()

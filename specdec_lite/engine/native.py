@@ -16,13 +16,6 @@ TRIANGLE = 4096
 class Storage:
     """Preallocated keys and values of every layer.
 
-    Args:
-        config: of the model.
-        batch: B.
-        capacity: number of tokens per sequence.
-        device: of the tensors.
-        dtype: of the tensors.
-
     Attributes:
         keys: [layers, B, G, capacity, h].
         values: of the same shape.

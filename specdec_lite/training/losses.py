@@ -165,11 +165,7 @@ def exit_states(model: Transformer, tokens: Tensor, layers: list[int]) -> dict[i
 def exit_loss(model: Transformer, exits: nn.ModuleDict, vocabulary: Tensor, rows: Tensor) -> Tensor:
     """Return the sum of the exits' mean cross-entropies on the next token.
 
-    Args:
-        model: not trained.
-        exits: number of the block → its adapter.
-        vocabulary: [k] the tokens that occur in the text, over which the distributions are taken.
-        rows: [B, n + 1] windows of the text.
+    Distributions are over `vocabulary` [k], the tokens that occur in the text. Shapes: rows [B, n + 1].
     """
     layers = sorted(int(name) for name in exits)
     vocabulary = vocabulary.to(model.head.weight.device)
