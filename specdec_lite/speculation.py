@@ -167,11 +167,10 @@ def verify(
     proposal, host = proposal.read(target_probs, finite=finite)
     if not host["finite"][0]:
         raise not_finite(context, logits.dtype)
-    if not isinstance(rng, SeededRng):
-        return replace(rule(proposal, target_probs, rng), **node_numbers(proposal))
-    rng.coins = ()
+    if isinstance(rng, SeededRng):
+        rng.coins = ()
     verdict = rule(proposal, target_probs, rng)
-    return replace(verdict, **node_numbers(proposal), coins=rng.coins)
+    return replace(verdict, **node_numbers(proposal), coins=getattr(rng, "coins", ()))
 
 
 def commit(

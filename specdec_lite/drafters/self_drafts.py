@@ -3,7 +3,7 @@
 PaSS feeds the whole target trained look-ahead embeddings.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self, cast
 
 import torch
@@ -153,23 +153,6 @@ class LayerSkipDrafter(SelfDrafter):
 
     def draft_cache(self, context: Context) -> Cache:
         return context.cache.view(skip=self.skip)  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def greedy_search(
-    acceptance: Callable[[frozenset[Sublayer]], float], offered: Iterable[Sublayer], most: int
-) -> list[tuple[frozenset[Sublayer], float]]:
-    """Leave out sublayers one by one, each time the one that keeps acceptance highest.
-
-    With n candidates this takes n + (n − 1) + … evaluations.
-    """
-    rest = set(offered)
-    path: list[tuple[frozenset[Sublayer], float]] = [(frozenset(), acceptance(frozenset()))]
-    for _ in range(min(most, len(rest))):
-        rates = {one: acceptance(path[-1][0] | {one}) for one in sorted(rest)}
-        best = max(rates, key=rates.__getitem__)
-        rest.remove(best)
-        path.append((path[-1][0] | {best}, rates[best]))
-    return path
 
 
 # A part of the cache: sinks, a window and chunks ------------------------------------------------

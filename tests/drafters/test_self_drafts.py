@@ -1,7 +1,6 @@
 """Test drafts from the target itself, with broken variants that the invariants detect."""
 
 import copy
-from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -21,8 +20,7 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.chain import RoundSession
 from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight
-from specdec_lite.drafters.self_drafts import Chunks, greedy_search
-from specdec_lite.engine.cache import SUBLAYERS
+from specdec_lite.drafters.self_drafts import Chunks
 from specdec_lite.proposal import Proposal
 
 TARGET = native(num_layers=4)
@@ -137,14 +135,6 @@ def test_lookahead_rows_draft_the_first_token_from_p_itself():
     assert max(len(step.tree) for step in steps) == 4
     longer = PassDrafter(TARGET, lookahead(TARGET, 1))
     assert all(len(step.tokens) >= 2 for step in list(stream(TARGET, PROMPT, longer, 40))[:-1])
-
-
-def test_the_greedy_search_skips_the_least_useful_sublayers():
-    worth = {one: place for place, one in enumerate(product(range(3), SUBLAYERS))}
-    path = greedy_search(lambda skip: 1 - sum(worth[one] for one in skip) / 100, worth, 3)
-    assert [len(skip) for skip, _ in path] == [0, 1, 2, 3]
-    assert path[-1][0] == {(0, "attention"), (0, "mlp"), (1, "attention")}
-    assert path[-1][1] == pytest.approx(0.97)
 
 
 def test_chunk_scores_are_the_attentions_own():
