@@ -25,7 +25,7 @@ from specdec_lite import CausalLM, TokenTree, drafters, roofline, timing
 from specdec_lite.diagnosis import commands, metrics
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter, self_drafts, trees
 from specdec_lite.drafters.heads import ExitHead, Heads, HydraHeads
-from specdec_lite.drafters.ngrams import NgramModel
+from specdec_lite.drafters.ngrams import Counts, NgramModel, SuffixArray
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu import graphs, on_device, whole_draft
 from specdec_lite.gpu.graphs import StaticLM
