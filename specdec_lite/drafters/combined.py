@@ -1,6 +1,6 @@
 """Drafters made from other drafters: wrapped, coupled, merged, one after another, or nested."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,8 +54,8 @@ class CompositeDrafter(Drafter):
 class GroupDrafter(CompositeDrafter):
     """A drafter with several others, each of which drafts from the committed text."""
 
-    nodes: Callable[[list[int]], int] = staticmethod(max)
-    """From the numbers of nodes that each drafts to that of a whole draft."""
+    merges = False
+    """Whether a draft has the nodes of all drafters, not of one."""
 
     def __init__(self, drafters: Sequence[Drafter]):
         pairs = enumerate(drafters)
@@ -69,7 +69,7 @@ class GroupDrafter(CompositeDrafter):
         known = [limits for each in self.drafters if (limits := each.limits()) is not None]
         if len(known) < len(self.drafters):
             return None
-        nodes = self.nodes([each.nodes for each in known])
+        nodes = (sum if self.merges else max)(each.nodes for each in known)
         return Limits(max(x.levels for x in known), nodes, any(not x.is_chain for x in known))
 
 
@@ -224,7 +224,7 @@ class MergedDrafter(GroupDrafter):
         drafters: at least one drafter, of chains or trees; the same one may occur several times.
     """
 
-    nodes = staticmethod(sum)
+    merges = True
 
     def start(self, context: Context) -> "MergedSession":
         return MergedSession([drafter.start(context) for drafter in self.drafters])
