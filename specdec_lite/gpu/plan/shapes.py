@@ -129,7 +129,7 @@ TINY = Scale(
     {name: tiny(config) for name, config in MODELS.items()},
     depths=(2, 1),
     experts=Experts(tiny(FULL.experts.attention), experts=4, chosen=2, width=16, whole=4),
-    batches=(1, 2),
+    batches=(1, 4),
     ks=(1, 3),
     contexts=(16, 32),
     cache_bytes=1 << 16,
