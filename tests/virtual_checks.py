@@ -226,7 +226,7 @@ def check_tests(file: str) -> None:
 
 
 def existing() -> Iterator[Check]:
-    for file in ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing_more.py"):
+    for file in ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing.py"):
         yield file, lambda file=file: check_tests(file)
 
 

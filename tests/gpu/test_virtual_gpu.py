@@ -27,7 +27,7 @@ SMALL_CARDS = json.loads((TESTS / "gpu" / "small_cards.json").read_text(encoding
 SERVING = ("a batch, T = 0", "a batch, T = 1", "diagnose", "the panel")
 SERVING += ("a wrapped model: Llama", "a wrapped model: GPT2")
 TRAINING = ("training eagle, pair", "training eagle, smollm2", "the losses of other heads")
-EXISTING = ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing_more.py")
+EXISTING = ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing.py")
 CHECKS = [
     pytest.param(suite, capability, check, marks=mark)
     for suite, capability, checks, mark in (
