@@ -26,10 +26,11 @@ GAP = re.compile(r"^( *).*\.\.\..*$", flags=re.M)
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """One exercise. name: what the reader's function is called."""
+    """One exercise. name: what the reader's function is called; asked: its check's name."""
 
     chapter: str
     name: str
+    asked: str
     check: Callable
     stub: Callable
     solution: Callable
@@ -107,6 +108,7 @@ def exercises() -> tuple[Exercise, ...]:
                 Exercise(
                     path.stem,
                     asked[2],
+                    asked[1],
                     getattr(scope["exercises"], asked[1]),
                     defined(stub, asked[2], scope),
                     defined(filled(stub, solution), asked[2], scope),

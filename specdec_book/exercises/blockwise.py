@@ -2,9 +2,9 @@
 expected block size."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 
 def _block(predicted: Sequence[int], greedy: Sequence[int]) -> int:
@@ -13,102 +13,76 @@ def _block(predicted: Sequence[int], greedy: Sequence[int]) -> int:
     )
 
 
-def check_accepted_block(fn: Callable[[list[int], list[int]], int]) -> Outcome:
-    """Check fn(predicted, greedy) → number of tokens of the predicted block that are accepted.
-
-    predicted: k tokens, the first by the target's own head. greedy: k tokens; greedy[i] is the
-    target's argmax after predicted[i].
-    """
-    cases = [
+check_accepted_block = Check(
+    "fn(predicted, greedy) → number of tokens of the predicted block that are accepted. predicted:"
+    " k tokens, the first by the target's own head. greedy: k tokens; greedy[i] is the target's"
+    " argmax after predicted[i].",
+    _block,
+    [
         ([5, 7, 9], [7, 9, 4]),
         ([5, 7, 9], [7, 8, 9]),
         ([5, 7, 9], [3, 9, 4]),
         ([5], [2]),
         ([4, 4, 6, 4], [4, 1, 4, 4]),
-    ]
-    return check(
-        fn,
-        _block,
-        cases,
-        [
-            Mistake(
-                lambda predicted, greedy: _block(predicted, greedy) - 1,
-                "the block's first token is the target's own, and always stays: a block never has"
-                " fewer than one token.",
-            ),
-            Mistake(
-                lambda predicted, greedy: 1 + sum(a == b for a, b in zip(predicted[1:], greedy)),
-                "that counts every token that agrees. One behind a disagreement was predicted after"
-                " a token that is gone: stop at the first.",
-            ),
-            Mistake(
-                lambda predicted, greedy: next(
-                    (i for i, (a, b) in enumerate(zip(predicted, greedy)) if a != b), len(predicted)
-                ),
-                "greedy[i] follows predicted[i], so it is predicted[i + 1] that it must equal.",
-            ),
-            Mistake(
-                lambda predicted, greedy: _block(predicted, greedy) + 1,
-                "the target's own next token begins the next block; here it is not counted.",
-            ),
-        ],
-    )
+    ],
+    {
+        "the block's first token is the target's own, and always stays: a block never has fewer"
+        " than one token.": lambda predicted, greedy: _block(predicted, greedy) - 1,
+        "that counts every token that agrees. One behind a disagreement was predicted after a token"
+        " that is gone: stop at the"
+        " first.": lambda predicted, greedy: 1 + sum(a == b for a, b in zip(predicted[1:], greedy)),
+        "greedy[i] follows predicted[i],"
+        " so it is predicted[i + 1] that it must equal.": lambda predicted, greedy: next(
+            (i for i, (a, b) in enumerate(zip(predicted, greedy)) if a != b), len(predicted)
+        ),
+        "the target's own next token begins the next block;"
+        " here it is not counted.": lambda predicted, greedy: _block(predicted, greedy) + 1,
+    },
+)
 
 
-def check_passes(fn: Callable[[int, int], Sequence[int]]) -> Outcome:
-    """Check fn(m, k) → (passes with one predict and one verify pass per block, passes with both
-    merged) for m tokens, if every prediction is right."""
-    right = lambda m, k: (2 * math.ceil(m / k), math.ceil(m / k) + 1)
-    return check(
-        fn,
-        right,
-        [(60, 4), (60, 8), (61, 4), (7, 1), (3, 8)],
-        [
-            Mistake(
-                lambda m, k: (2 * math.ceil(m / k), math.ceil(m / k)),
-                "merged, the very first prediction still needs a pass of its own: one more.",
-            ),
-            Mistake(
-                lambda m, k: (2 * m / k, m / k + 1),
-                "a last, shorter block takes a whole pass too: round m/k up.",
-            ),
-            Mistake(
-                lambda m, k: (2 * (m // k), m // k + 1),
-                "a last, shorter block takes a whole pass too: round m/k up, not down.",
-            ),
-            Mistake(
-                lambda m, k: (math.ceil(m / k), math.ceil(m / k) + 1),
-                "two passes a block: one predicts, one verifies.",
-            ),
-        ],
-    )
+check_passes = Check(
+    "fn(m, k) → (passes with one predict and one verify pass per block, passes with both merged)"
+    " for m tokens, if every prediction is right",
+    lambda m, k: (2 * math.ceil(m / k), math.ceil(m / k) + 1),
+    [(60, 4), (60, 8), (61, 4), (7, 1), (3, 8)],
+    {
+        "merged, the very first prediction still needs a pass of its own: one more.": lambda m, k: (
+            2 * math.ceil(m / k),
+            math.ceil(m / k),
+        ),
+        "a last, shorter block takes a whole pass too: round m/k up.": lambda m, k: (
+            2 * m / k,
+            m / k + 1,
+        ),
+        "a last, shorter block takes a whole pass too: round m/k up, not down.": lambda m, k: (
+            2 * (m // k),
+            m // k + 1,
+        ),
+        "two passes a block: one predicts, one verifies.": lambda m, k: (
+            math.ceil(m / k),
+            math.ceil(m / k) + 1,
+        ),
+    },
+)
 
 
 def _expected(chances: Sequence[float]) -> float:
     return 1 + sum(math.prod(chances[: i + 1]) for i in range(len(chances)))
 
 
-def check_expected_block(fn: Callable[[list[float]], float]) -> Outcome:
-    """Check fn(chances) → expected accepted block size. chances[i]: probability that extra head i
-    is right, given that all earlier heads are."""
-    cases = [([0.5],), ([0.5, 0.5],), ([0.6, 0.3, 0.2],), ([1.0, 1.0, 1.0],), ([],)]
-    return check(
-        fn,
-        _expected,
-        cases,
-        [
-            Mistake(
-                lambda chances: 1 + sum(chances),
-                "head i only counts when every head before it was right too: multiply, then add.",
-            ),
-            Mistake(
-                lambda chances: _expected(chances) - 1,
-                "the block's first token is the target's own and always stays: add 1.",
-            ),
-            Mistake(
-                lambda chances: 1 + math.prod(chances) * bool(chances),
-                "that is the chance of the whole block. Shorter prefixes count as well: one term"
-                " for every length.",
-            ),
-        ],
-    )
+check_expected_block = Check(
+    "fn(chances) → expected accepted block size. chances[i]: probability that extra head i is"
+    " right, given that all earlier heads are.",
+    _expected,
+    [([0.5],), ([0.5, 0.5],), ([0.6, 0.3, 0.2],), ([1.0, 1.0, 1.0],), ([],)],
+    {
+        "head i only counts when every head before it was right too:"
+        " multiply, then add.": lambda chances: 1 + sum(chances),
+        "the block's first token is the target's own and always stays: add 1.": lambda chances: (
+            _expected(chances) - 1
+        ),
+        "that is the chance of the whole block. Shorter prefixes count as well: one term for every"
+        " length.": lambda chances: 1 + math.prod(chances) * bool(chances),
+    },
+)

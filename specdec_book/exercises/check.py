@@ -49,42 +49,10 @@ class Outcome:
         return f"{mark} {FIRST_WORD.sub(lambda word: word[0].capitalize(), self.message)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A wrong answer that a check recognizes.
-
-    Attributes:
-        formula: a function with this mistake, called with the arguments of a case.
-        message: what to tell the reader.
-    """
-
-    formula: Callable[..., Any]
-    message: str
-
-
 def same(given: Any, right: Any) -> bool:
     """Return whether two numbers, or two rows of numbers, are equal up to rounding."""
     given, right = (np.asarray(x, dtype=float) for x in (given, right))
     return given.shape == right.shape and bool(np.allclose(given, right, rtol=1e-6, atol=1e-9))
-
-
-def check(
-    fn: Callable,
-    right: Callable,
-    cases: Sequence[tuple],
-    mistakes: Sequence[Mistake] = (),
-    given_as: Callable[[Any], Any] = lambda argument: argument,
-) -> Outcome:
-    """Compare a reader's function with the right one on every case.
-
-    Args:
-        fn: the reader's function.
-        right: the right function.
-        cases: tuples of arguments, numbers and lists.
-        mistakes: wrong answers to recognize.
-        given_as: what `fn` gets in place of an argument, for instance an array for a list.
-    """
-    return concluded(fn, _outcome(fn, right, cases, mistakes, given_as))
 
 
 def concluded(fn: Callable, outcome: Outcome) -> Outcome:
@@ -99,34 +67,65 @@ def concluded(fn: Callable, outcome: Outcome) -> Outcome:
     return replace(outcome, message=f"{outcome.message} {HINT}")
 
 
-def _outcome(fn, right, cases, mistakes, given_as) -> Outcome:
-    """Return the outcome of a check, whatever came before it."""
-    cases = [*cases, *more_cases(cases)]
-    calls = [tuple(map(given_as, case)) for case in cases]
-    unwritten = Outcome(False, f"{UNWRITTEN} It is called as {shown_call(fn, calls[0])}.", False)
-    open_line, answers = has_gap(fn), []
-    for call in calls:
-        given, trouble = _attempt(fn, call)
-        if is_unfinished(given) or (trouble and ("ellipsis" in trouble or open_line)):
+class Check:
+    """A check of an answer by its values; it is called with the reader's function.
+
+    Args:
+        asked: how the reader's function is called, and what it returns.
+        right: the right function.
+        cases: tuples of arguments, numbers and lists.
+        mistakes: {what to tell the reader: a function with this mistake, or several}.
+        given_as: what the reader's function gets in place of an argument, for instance an array for
+            a list.
+    """
+
+    def __init__(
+        self,
+        asked: str,
+        right: Callable,
+        cases: Sequence[tuple],
+        mistakes: dict[str, Any],
+        given_as: Callable[[Any], Any] = lambda argument: argument,
+    ):
+        self.__doc__ = f"Check {asked}"
+        self.right, self.cases, self.given_as = right, cases, given_as
+        several = ((f if isinstance(f, tuple) else (f,), said) for said, f in mistakes.items())
+        self.mistakes = [(formula, said) for formulas, said in several for formula in formulas]
+
+    def __call__(self, fn: Callable) -> Outcome:
+        """Compare a reader's function with the right one on every case."""
+        return concluded(fn, self._outcome(fn))
+
+    def _outcome(self, fn: Callable) -> Outcome:
+        """Return the outcome of a check, whatever came before it."""
+        cases = [*self.cases, *more_cases(self.cases)]
+        calls = [tuple(map(self.given_as, case)) for case in cases]
+        unwritten = Outcome(
+            False, f"{UNWRITTEN} It is called as {shown_call(fn, calls[0])}.", False
+        )
+        open_line, answers = has_gap(fn), []
+        for call in calls:
+            given, trouble = _attempt(fn, call)
+            if is_unfinished(given) or (trouble and ("ellipsis" in trouble or open_line)):
+                return unwritten
+            if trouble:
+                return Outcome(False, f"{shown_call(fn, call)} {trouble}")
+            answers.append(given)
+        expected = [self.right(*case) for case in cases]
+        wrong = [i for i, given in enumerate(answers) if not same(given, expected[i])]
+        if not wrong:
+            return Outcome(True, f"Right, on all {len(cases)} cases.")
+        if open_line:
             return unwritten
-        if trouble:
-            return Outcome(False, f"{shown_call(fn, call)} {trouble}")
-        answers.append(given)
-    expected = [right(*case) for case in cases]
-    wrong = [i for i, given in enumerate(answers) if not same(given, expected[i])]
-    if not wrong:
-        return Outcome(True, f"Right, on all {len(cases)} cases.")
-    if open_line:
-        return unwritten
-    for mistake in mistakes:
-        if all(same(given, mistake.formula(*case)) for case, given in zip(cases, answers)):
-            return Outcome(False, mistake.message)
-    i = wrong[0]
-    return Outcome(
-        False,
-        f"{shown_call(fn, calls[i])}: the answer is {_short(expected[i])}; your function returns"
-        f" {_short(answers[i])}.",
-    )
+        for formula, said in self.mistakes:
+            if all(same(given, formula(*case)) for case, given in zip(cases, answers)):
+                return Outcome(False, said)
+        i = wrong[0]
+        return Outcome(
+            False,
+            f"{shown_call(fn, calls[i])}: the answer is {_short(expected[i])}; your function returns"
+            f" {_short(answers[i])}.",
+        )
 
 
 def _attempt(fn: Callable, call: tuple) -> tuple[Any, str | None]:

@@ -1,11 +1,9 @@
 """Checks for the exercises on claims: the largest possible speedup, the α that a claim implies, a
 verdict from an interval."""
 
-from collections.abc import Callable
-
 from scipy.optimize import brentq
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite import theory
 
 ROUNDS = [(4, 0.05), (8, 0.02), (1, 0.5), (5, 0.0)]
@@ -21,69 +19,47 @@ def _verdict(low: float, high: float, claimed: float) -> int:
     return (low >= claimed) - (high < claimed)
 
 
-def check_largest_speedup(fn: Callable[[int, float], float]) -> Outcome:
-    """Check fn(gamma, c) → speedup of a round in which every draft is accepted."""
-    return check(
-        fn,
-        lambda gamma, c: (gamma + 1) / (gamma * c + 1),
-        ROUNDS,
-        [
-            Mistake(
-                lambda gamma, c: gamma / (gamma * c + 1),
-                "the bonus token counts too: γ accepted drafts give γ + 1 tokens.",
-            ),
-            Mistake(
-                lambda gamma, c: gamma + 1,
-                "that is the number of emitted tokens; the drafts also cost time, γc target passes.",
-            ),
-            Mistake(
-                lambda gamma, c: (gamma + 1) / (c + 1),
-                "the draft runs γ times in a round, not once.",
-            ),
-        ],
-    )
+check_largest_speedup = Check(
+    "fn(gamma, c) → speedup of a round in which every draft is accepted",
+    lambda gamma, c: (gamma + 1) / (gamma * c + 1),
+    ROUNDS,
+    {
+        "the bonus token counts too: γ accepted drafts give γ + 1 tokens.": lambda gamma, c: (
+            gamma / (gamma * c + 1)
+        ),
+        "that is the number of emitted tokens;"
+        " the drafts also cost time, γc target passes.": lambda gamma, c: gamma + 1,
+        "the draft runs γ times in a round, not once.": lambda gamma, c: (gamma + 1) / (c + 1),
+    },
+)
 
 
-def check_implied_alpha(fn: Callable[[float, int, float], float]) -> Outcome:
-    """Check fn(speedup, gamma, c) → the α at which the plain formula gives this speedup."""
-    return check(
-        fn,
-        _implied,
-        CLAIMS,
-        [
-            Mistake(
-                lambda speedup, gamma, c: _implied(speedup, gamma, 0.0),
-                "that assumes free drafts: divide the tokens by γc + 1.",
-            ),
-            Mistake(
-                lambda speedup, gamma, c: 1 - 1 / speedup,
-                "that is the formula for infinitely many free drafts; here γ is finite.",
-            ),
-        ],
-    )
+check_implied_alpha = Check(
+    "fn(speedup, gamma, c) → the α at which the plain formula gives this speedup",
+    _implied,
+    CLAIMS,
+    {
+        "that assumes free drafts: divide the tokens by γc + 1.": lambda speedup, gamma, c: (
+            _implied(speedup, gamma, 0.0)
+        ),
+        "that is the formula for infinitely many free drafts;"
+        " here γ is finite.": lambda speedup, gamma, c: 1 - 1 / speedup,
+    },
+)
 
 
-def check_verdict(fn: Callable[[float, float, float], int]) -> Outcome:
-    """Check fn(low, high, claimed) → verdict on the claim "at least `claimed` times as fast",
-    measured as the interval from low to high: 1 if it holds, −1 if it does not, 0 if the interval
-    cannot decide."""
-    return check(
-        fn,
-        _verdict,
-        MEASURED,
-        [
-            Mistake(
-                lambda low, high, claimed: 1 if low <= claimed <= high else -1,
-                "a claim inside the interval is undecided, and a claim below it holds, because the"
-                " claim says 'at least'.",
-            ),
-            Mistake(
-                lambda low, high, claimed: 1 if (low + high) / 2 >= claimed else -1,
-                "that uses the middle of the interval and never returns 0 for 'cannot decide'.",
-            ),
-            Mistake(
-                lambda low, high, claimed: -_verdict(low, high, claimed),
-                "the two ends are exchanged: a claim holds if even the lower end reaches it.",
-            ),
-        ],
-    )
+check_verdict = Check(
+    'fn(low, high, claimed) → verdict on the claim "at least `claimed` times as fast", measured'
+    " as the interval from low to high: 1 if it holds, −1 if it does not, 0 if the interval cannot"
+    " decide",
+    _verdict,
+    MEASURED,
+    {
+        "a claim inside the interval is undecided, and a claim below it holds, because the claim"
+        " says 'at least'.": lambda low, high, claimed: 1 if low <= claimed <= high else -1,
+        "that uses the middle of the interval and never returns 0 for"
+        " 'cannot decide'.": lambda low, high, claimed: 1 if (low + high) / 2 >= claimed else -1,
+        "the two ends are exchanged: a claim holds if even the lower end"
+        " reaches it.": lambda low, high, claimed: -_verdict(low, high, claimed),
+    },
+)

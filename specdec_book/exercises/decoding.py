@@ -1,12 +1,13 @@
 """Checks for the exercises on plain decoding and on drafting and verifying: adjusted distributions,
 counted work, one round of a chain and its caches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 DISTRIBUTIONS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.25, 0.05], [0.25, 0.05, 0.3, 0.15, 0.25]]
 TIED = [0.4, 0.3, 0.3]
@@ -24,42 +25,32 @@ def _top_k(probs: Sequence[float], k: int, normalise: bool = True) -> np.ndarray
     return _normalised(kept) if normalise else kept
 
 
-def check_top_k(fn: Callable[[list[float], int], Sequence[float]]) -> Outcome:
-    """Check fn(probs, k) → the distribution that keeps the k likeliest tokens."""
-    cases = [
+check_top_k = Check(
+    "fn(probs, k) → the distribution that keeps the k likeliest tokens",
+    _top_k,
+    [
         (DISTRIBUTIONS[0], 2),
         (DISTRIBUTIONS[1], 1),
         (DISTRIBUTIONS[1], 3),
         (DISTRIBUTIONS[0], 3),
         (TIED, 2),
-    ]
-    return check(
-        fn,
-        _top_k,
-        cases,
-        [
-            Mistake(
-                lambda probs, k: _top_k(probs, k, normalise=False),
-                "the probabilities must sum to 1 again: divide them by their sum.",
-            ),
-            Mistake(
-                lambda probs, k: _normalised(np.where(probs >= np.sort(probs)[-k], probs, 0.0)),
-                "a threshold keeps every token that is as likely as the k-th: of [0.4, 0.3, 0.3]"
-                " with k = 2 it keeps three. Keep exactly k tokens; of equally likely ones, keep"
-                " the earlier.",
-            ),
-            Mistake(
-                lambda probs, k: _normalised(np.where(np.arange(len(probs)) < k, probs, 0.0)),
-                "that keeps the first k tokens of the vocabulary, not the k likeliest: sort first.",
-            ),
-            Mistake(
-                lambda probs, k: _normalised(
-                    np.where(np.argsort(np.argsort(probs)) < k, probs, 0.0)
-                ),
-                "that keeps the k least likely tokens.",
-            ),
-        ],
-    )
+    ],
+    {
+        "the probabilities must sum to 1 again: divide them by their sum.": lambda probs, k: _top_k(
+            probs, k, normalise=False
+        ),
+        "a threshold keeps every token that is as likely as the k-th: of [0.4, 0.3, 0.3] with k = 2"
+        " it keeps three. Keep exactly k tokens;"
+        " of equally likely ones, keep the earlier.": lambda probs, k: _normalised(
+            np.where(probs >= np.sort(probs)[-k], probs, 0.0)
+        ),
+        "that keeps the first k tokens of the vocabulary, not the k likeliest: sort"
+        " first.": lambda probs, k: _normalised(np.where(np.arange(len(probs)) < k, probs, 0.0)),
+        "that keeps the k least likely tokens.": lambda probs, k: _normalised(
+            np.where(np.argsort(np.argsort(probs)) < k, probs, 0.0)
+        ),
+    },
+)
 
 
 def _nucleus(
@@ -74,46 +65,35 @@ def _nucleus(
     return kept / kept.sum() if normalise and kept.sum() else kept
 
 
-def check_nucleus(fn: Callable[[list[float], float], Sequence[float]]) -> Outcome:
-    """Check fn(probs, top_p) → the distribution over the smallest set of likeliest tokens whose
-    mass reaches top_p."""
-    cases = [
+check_nucleus = Check(
+    "fn(probs, top_p) → the distribution over the smallest set of likeliest tokens whose mass"
+    " reaches top_p",
+    _nucleus,
+    [
         (DISTRIBUTIONS[0], 0.7),
         (DISTRIBUTIONS[1], 0.5),
         (DISTRIBUTIONS[1], 0.9),
         (DISTRIBUTIONS[2], 0.6),
         (DISTRIBUTIONS[0], 1.0),
         (DISTRIBUTIONS[0], 0.5),
-    ]
-    return check(
-        fn,
-        _nucleus,
-        cases,
-        [
-            Mistake(
-                lambda probs, p: _nucleus(probs, p, crossing=False),
-                "the token that reaches top_p belongs to the nucleus: without it the mass stays below"
-                " top_p, and a very likely first token would leave an empty nucleus.",
-            ),
-            Mistake(
-                lambda probs, p: _nucleus(probs, p + 1e-6),
-                "if the mass is exactly top_p, it has reached top_p: stop there and do not add another"
-                " token.",
-            ),
-            Mistake(
-                lambda probs, p: _nucleus(probs, p, normalise=False),
-                "the probabilities must sum to 1 again: divide them by their sum.",
-            ),
-            Mistake(
-                lambda probs, p: (
-                    _normalised(np.where(np.asarray(probs) >= p, probs, 0.0))
-                    if max(probs) >= p
-                    else np.zeros(len(probs))
-                ),
-                "top_p bounds the mass of the tokens together, not the probability of each.",
-            ),
-        ],
-    )
+    ],
+    {
+        "the token that reaches top_p belongs to the nucleus: without it the mass stays below"
+        " top_p, and a very likely first token would leave an"
+        " empty nucleus.": lambda probs, p: _nucleus(probs, p, crossing=False),
+        "if the mass is exactly top_p, it has reached top_p: stop there and do not add another"
+        " token.": lambda probs, p: _nucleus(probs, p + 1e-6),
+        "the probabilities must sum to 1 again: divide them by their sum.": lambda probs, p: (
+            _nucleus(probs, p, normalise=False)
+        ),
+        "top_p bounds the mass of the tokens together,"
+        " not the probability of each.": lambda probs, p: (
+            _normalised(np.where(np.asarray(probs) >= p, probs, 0.0))
+            if max(probs) >= p
+            else np.zeros(len(probs))
+        ),
+    },
+)
 
 
 def positions_scored(prompt: int, new: int, cached: bool) -> int:
@@ -126,42 +106,24 @@ def positions_scored(prompt: int, new: int, cached: bool) -> int:
     return prompt + new - 1 if cached else sum(prompt + i for i in range(new))
 
 
-def check_positions_scored(fn: Callable[[int, int, bool], int]) -> Outcome:
-    """Check fn(prompt, new, cached) → positions computed to decode `new` tokens, with or without a
-    cache."""
-    cases = [
-        (10, 1, True),
-        (10, 1, False),
-        (10, 5, True),
-        (10, 5, False),
-        (3, 100, False),
-        (3, 100, True),
-    ]
-    return check(
-        fn,
-        positions_scored,
-        cases,
-        [
-            Mistake(
-                lambda n, m, cached: n + m if cached else sum(n + i for i in range(m)),
-                "the last new token is never fed to the model, because decoding stops after it. The"
-                " count is prompt + new − 1.",
-            ),
-            Mistake(
-                lambda n, m, cached: n + m - 1 if cached else sum(n + i for i in range(1, m + 1)),
-                "the first pass computes the prompt alone: the sum runs from prompt to prompt + new"
-                " − 1.",
-            ),
-            Mistake(
-                lambda n, m, cached: n + m - 1 if cached else n * m,
-                "without a cache the text grows by one position with every pass.",
-            ),
-            Mistake(
-                lambda n, m, cached: m if cached else sum(n + i for i in range(m)),
-                "with a cache the prompt must still be computed once.",
-            ),
-        ],
-    )
+check_positions_scored = Check(
+    "fn(prompt, new, cached) → positions computed to decode `new` tokens, with or without a cache",
+    positions_scored,
+    [(10, 1, True), (10, 1, False), (10, 5, True), (10, 5, False), (3, 100, False), (3, 100, True)],
+    {
+        "the last new token is never fed to the model, because decoding stops after it. The count"
+        " is prompt + new"
+        " − 1.": lambda n, m, cached: n + m if cached else sum(n + i for i in range(m)),
+        "the first pass computes the prompt alone: the sum runs from prompt to prompt + new"
+        " − 1.": lambda n, m, cached: n + m - 1 if cached else sum(n + i for i in range(1, m + 1)),
+        "without a cache the text grows by one position with every pass.": lambda n, m, cached: (
+            n + m - 1 if cached else n * m
+        ),
+        "with a cache the prompt must still be computed once.": lambda n, m, cached: (
+            m if cached else sum(n + i for i in range(m))
+        ),
+    },
+)
 
 
 def _accepted(ratios: Sequence[float], uniforms: Sequence[float]) -> int:
@@ -169,83 +131,54 @@ def _accepted(ratios: Sequence[float], uniforms: Sequence[float]) -> int:
     return passed.index(False) if False in passed else len(passed)
 
 
-def check_accepted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(ratios, uniforms) → number of accepted drafts. ratios[i]: p/q of draft i."""
-    cases = [
+check_accepted = Check(
+    "fn(ratios, uniforms) → number of accepted drafts. ratios[i]: p/q of draft i.",
+    _accepted,
+    [
         ([2.0, 0.5, 0.9], [0.3, 0.4, 0.1]),
         ([0.5, 2.0, 2.0], [0.6, 0.1, 0.1]),
         ([2.0, 0.2, 3.0], [0.9, 0.5, 0.2]),
         ([2.0, 0.0], [0.5, 0.0]),
         ([], []),
-    ]
-    return check(
-        fn,
-        _accepted,
-        cases,
-        [
-            Mistake(
-                lambda ratios, uniforms: sum(u < r for r, u in zip(ratios, uniforms)),
-                "that counts every draft that passes its own test. A draft after a rejection"
-                " continues a rejected token: stop at the first failure.",
-            ),
-            Mistake(
-                lambda ratios, uniforms: min(_accepted(ratios, uniforms) + 1, len(ratios)),
-                "the rejected draft itself is not accepted.",
-            ),
-            Mistake(
-                lambda ratios, uniforms: _accepted([-r for r in ratios], [-u for u in uniforms]),
-                "the comparison is the wrong way round: a draft with p/q = 1 or more must always"
-                " stay, so keep it while u < p/q.",
-            ),
-            Mistake(
-                lambda ratios, uniforms: _accepted([r + 1e-12 for r in ratios], uniforms),
-                "at u = p/q the draft is rejected too: with p = 0 and u = 0 the target never emits"
-                " it.",
-            ),
-        ],
-    )
+    ],
+    {
+        "that counts every draft that passes its own test. A draft after a rejection continues a"
+        " rejected token: stop at the"
+        " first failure.": lambda ratios, uniforms: sum(u < r for r, u in zip(ratios, uniforms)),
+        "the rejected draft itself is not accepted.": lambda ratios, uniforms: min(
+            _accepted(ratios, uniforms) + 1, len(ratios)
+        ),
+        "the comparison is the wrong way round: a draft with p/q = 1 or more must always stay, so"
+        " keep it while u"
+        " < p/q.": lambda ratios, uniforms: _accepted([-r for r in ratios], [-u for u in uniforms]),
+        "at u = p/q the draft is rejected too: with p = 0 and u = 0 the target never"
+        " emits it.": lambda ratios, uniforms: _accepted([r + 1e-12 for r in ratios], uniforms),
+    },
+)
 
 
-def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outcome:
-    """Check fn(committed, gamma, accepted) → (length of the target cache, length of the draft
-    cache) after the round's rollback.
-
-    committed: tokens committed before the round. gamma: drafted tokens, ≥ 1. accepted: number of
-    them that are accepted.
-    """
-    right = lambda m, gamma, accepted: (m + accepted, min(m + gamma - 1, m + accepted))
-    return check(
-        fn,
-        right,
-        [(10, 4, 0), (10, 4, 2), (10, 4, 4), (1, 1, 1), (7, 3, 2)],
-        [
-            Mistake(
-                lambda m, gamma, accepted: (m + accepted, m + accepted),
-                "after a fully accepted round the draft's cache is one shorter: the draft model was"
-                " never fed its last draft.",
-            ),
-            Mistake(
-                lambda m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)),
-                "the recovered or bonus token is in neither cache yet: it is fed in the next"
-                " round.",
-            ),
-            *(
-                Mistake(
-                    formula,
-                    "the round also fed the last committed token, which stays: both lengths are one"
-                    " larger.",
-                )
-                for formula in (
-                    lambda m, gamma, accepted: (m + accepted - 1, m + accepted - 1),
-                    lambda *case: tuple(length - 1 for length in right(*case)),
-                )
-            ),
-            Mistake(
-                lambda m, gamma, accepted: (m + gamma, m + gamma - 1),
-                "rejected drafts must be cut away.",
-            ),
-        ],
-    )
+_cache_lengths = lambda m, gamma, accepted: (m + accepted, min(m + gamma - 1, m + accepted))
+check_cache_lengths = Check(
+    "fn(committed, gamma, accepted) → (length of the target cache, length of the draft cache)"
+    " after the round's rollback. committed: tokens committed before the round. gamma: drafted"
+    " tokens, ≥ 1. accepted: number of them that are accepted.",
+    _cache_lengths,
+    [(10, 4, 0), (10, 4, 2), (10, 4, 4), (1, 1, 1), (7, 3, 2)],
+    {
+        "after a fully accepted round the draft's cache is one shorter: the draft model was never"
+        " fed its last draft.": lambda m, gamma, accepted: (m + accepted, m + accepted),
+        "the recovered or bonus token is in neither cache yet:"
+        " it is fed in the next round.": lambda m, gamma, accepted: (
+            m + accepted + 1,
+            min(m + gamma - 1, m + accepted + 1),
+        ),
+        "the round also fed the last committed token, which stays: both lengths are one larger.": (
+            lambda m, gamma, accepted: (m + accepted - 1, m + accepted - 1),
+            lambda *case: tuple(length - 1 for length in _cache_lengths(*case)),
+        ),
+        "rejected drafts must be cut away.": lambda m, gamma, accepted: (m + gamma, m + gamma - 1),
+    },
+)
 
 
 def _inverse(probs: Sequence[float], uniform: float) -> int:
@@ -280,63 +213,41 @@ def _rows(argument):
     return torch.tensor(argument, dtype=torch.float64) if is_rows else argument
 
 
-def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
-    """Check fn(tokens, p, q, uniforms, last) → the list of tokens that the round emits.
-
-    tokens: list of γ drafts. p: tensor [γ + 1, V]. q: tensor [γ, V]. uniforms: list, one per test.
-    last: the uniform of the recovered or bonus token, by inversion: the first token at which the
-    cumulative probability exceeds it.
-    """
-    cases = [
+check_round = Check(
+    "fn(tokens, p, q, uniforms, last) → the list of tokens that the round emits. tokens: list of γ"
+    " drafts. p: tensor [γ + 1, V]. q: tensor [γ, V]. uniforms: list, one per test. last: the"
+    " uniform of the recovered or bonus token, by inversion: the first token at which the"
+    " cumulative probability exceeds it.",
+    _round,
+    [
         ([1, 2], ROWS_P, ROWS_Q, [0.7, 0.1], 0.9),
         ([1, 1], ROWS_P, ROWS_Q, [0.5, 0.5], 0.15),
         ([0, 0], ROWS_P, ROWS_Q, [0.1, 0.6], 0.5),
         ([2, 2], ROWS_P, ROWS_Q, [0.2, 0.3], 0.2),
         ([2], [[0.25, 0.25, 0.5]] * 2, [[0.25, 0.25, 0.5]], [0.5], 0.25),
         ([0], [[0.25, 0.25, 0.5]] * 2, [[0.5, 0.25, 0.25]], [0.5], 0.25),
-    ]
-    return check(
-        fn,
-        _round,
-        cases,
-        [
-            Mistake(
-                lambda *case: _round(*case, recover=lambda p, q: p),
-                "the recovered token is drawn from the residual norm(max(0, p − q)), not from p:"
-                " the kept drafts already contain a part of p.",
-            ),
-            Mistake(
-                lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
-                "the residual must sum to 1 before a token is read off it: divide max(0, p − q) by"
-                " its sum.",
-            ),
-            *(
-                Mistake(
-                    lambda *case, bonus=bonus: _going_on(*case, bonus=bonus),
-                    "the round ends with the first rejection: later drafts continue the rejected"
-                    " token, so emit the recovered token and stop.",
-                )
-                for bonus in (lambda passed: True, all, lambda passed: False)
-            ),
-            Mistake(
-                lambda *case: _round(*case, bonus=False),
-                "when every draft is accepted the last row of p gives a bonus token.",
-            ),
-            Mistake(
-                lambda tokens, p, q, u, last: _round(tokens, p, q, u, last)[:-1],
-                "every round emits one more token: recovered or bonus.",
-            ),
-            Mistake(
-                lambda *case: _round(
-                    *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
-                ),
-                "the residual is the excess of p over q, not of q over p.",
-            ),
-            Mistake(
-                lambda tokens, p, q, u, last: _round(tokens, p, q, u, last - 1e-12),
-                "a token whose cumulative probability equals `last` does not exceed it: take the"
-                " next one.",
-            ),
-        ],
-        given_as=_rows,
-    )
+    ],
+    {
+        "the recovered token is drawn from the residual norm(max(0, p − q)), not from p: the kept"
+        " drafts already contain a part of p.": lambda *case: _round(*case, recover=lambda p, q: p),
+        "the residual must sum to 1 before a token is read off it: divide max(0, p − q) by its"
+        " sum.": lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
+        "the round ends with the first rejection: later drafts continue the rejected"
+        " token, so emit the recovered token and stop.": tuple(
+            partial(_going_on, bonus=bonus)
+            for bonus in (lambda passed: True, all, lambda passed: False)
+        ),
+        "when every draft is accepted the last row of p gives a bonus token.": lambda *case: _round(
+            *case, bonus=False
+        ),
+        "every round emits one more token: recovered or bonus.": lambda tokens, p, q, u, last: (
+            _round(tokens, p, q, u, last)[:-1]
+        ),
+        "the residual is the excess of p over q, not of q over p.": lambda *case: _round(
+            *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
+        ),
+        "a token whose cumulative probability equals `last` does not exceed it:"
+        " take the next one.": lambda tokens, p, q, u, last: _round(tokens, p, q, u, last - 1e-12),
+    },
+    given_as=_rows,
+)

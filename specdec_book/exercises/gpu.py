@@ -2,9 +2,9 @@
 that must fit, the best γ at measured costs; a pass that waits for its launches, c in both ways, and
 the accepted drafts of a round without a read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite import theory
 
 PASSES = [  # seconds of reading, kernel by kernel; of a launch; of the shortest kernel
@@ -80,101 +80,70 @@ def _speedup(alpha: float, gamma: int, c: float, step: float, overhead: float) -
     )
 
 
-def check_pass_seconds(fn: Callable[[list[float], float, float], float]) -> Outcome:
-    """Check fn(reading, launch, least) → seconds of the pass."""
-    working = lambda reading, least: sum(max(least, seconds) for seconds in reading)
-    return check(
-        fn,
-        pass_seconds,
-        PASSES,
-        [
-            Mistake(
-                lambda reading, launch, least: max(len(reading) * launch, sum(reading)),
-                "a kernel that reads next to nothing still takes `least`: a graph removes the"
-                " launches, not the kernels.",
-            ),
-            Mistake(
-                lambda reading, launch, least: max(
-                    len(reading) * launch, len(reading) * least, sum(reading)
-                ),
-                "each kernel takes the longer of `least` and its own reading: compare kernel by"
-                " kernel, then add.",
-            ),
-            Mistake(
-                lambda reading, launch, least: max(
-                    len(reading) * launch, sum(reading) + len(reading) * least
-                ),
-                "`least` is a floor, not an extra: a kernel that reads for longer has passed it.",
-            ),
-            Mistake(
-                lambda reading, launch, least: len(reading) * launch + working(reading, least),
-                "launching and working overlap: the host is ahead of the device, so do not add"
-                " them.",
-            ),
-            Mistake(
-                lambda reading, launch, least: min(len(reading) * launch, working(reading, least)),
-                "the pass ends with the slower of the two, not with the faster.",
-            ),
-            Mistake(
-                lambda reading, launch, least: working(reading, least), "the launches are missing."
-            ),
-            Mistake(
-                lambda reading, launch, least: len(reading) * launch,
-                "the work is missing: a large model is not bound by its launches.",
-            ),
-        ],
-    )
+_working = lambda reading, least: sum(max(least, seconds) for seconds in reading)
+check_pass_seconds = Check(
+    "fn(reading, launch, least) → seconds of the pass",
+    pass_seconds,
+    PASSES,
+    {
+        "a kernel that reads next to nothing still takes `least`: a graph removes the launches, not"
+        " the kernels.": lambda reading, launch, least: max(len(reading) * launch, sum(reading)),
+        "each kernel takes the longer of `least` and its own reading: compare kernel by kernel,"
+        " then add.": lambda reading, launch, least: max(
+            len(reading) * launch, len(reading) * least, sum(reading)
+        ),
+        "`least` is a floor, not an extra:"
+        " a kernel that reads for longer has passed it.": lambda reading, launch, least: max(
+            len(reading) * launch, sum(reading) + len(reading) * least
+        ),
+        "launching and working overlap: the host is ahead of the device, so do not add"
+        " them.": lambda reading, launch, least: len(reading) * launch + _working(reading, least),
+        "the pass ends with the slower of the two,"
+        " not with the faster.": lambda reading, launch, least: min(
+            len(reading) * launch, _working(reading, least)
+        ),
+        "the launches are missing.": lambda reading, launch, least: _working(reading, least),
+        "the work is missing: a large model is not bound by"
+        " its launches.": lambda reading, launch, least: len(reading) * launch,
+    },
+)
 
 
-def check_pair_bytes(fn: Callable[[int, int, int, int, int, int], int]) -> Outcome:
-    """Check fn(target, draft, width, target_cache, draft_cache, context) → bytes."""
-    return check(
-        fn,
-        pair_bytes,
-        PAIRS,
-        [
-            Mistake(lambda t, d, w, tc, dc, n: w * (t + d), "the caches are missing."),
-            Mistake(lambda t, d, w, tc, dc, n: w * (t + d + n * tc), "the draft has a cache too."),
-            Mistake(
-                lambda t, d, w, tc, dc, n: w * (t + d + tc + dc),
-                "the caches hold `context` tokens each, not one.",
-            ),
-            Mistake(
-                lambda t, d, w, tc, dc, n: w * (t + d) + n * (tc + dc),
-                "the caches' numbers take `width` bytes each as well.",
-            ),
-            Mistake(
-                lambda t, d, w, tc, dc, n: t + d + n * (tc + dc),
-                "those are numbers; each takes `width` bytes.",
-            ),
-        ],
-    )
+check_pair_bytes = Check(
+    "fn(target, draft, width, target_cache, draft_cache, context) → bytes",
+    pair_bytes,
+    PAIRS,
+    {
+        "the caches are missing.": lambda t, d, w, tc, dc, n: w * (t + d),
+        "the draft has a cache too.": lambda t, d, w, tc, dc, n: w * (t + d + n * tc),
+        "the caches hold `context` tokens each, not one.": lambda t, d, w, tc, dc, n: (
+            w * (t + d + tc + dc)
+        ),
+        "the caches' numbers take `width` bytes each as well.": lambda t, d, w, tc, dc, n: (
+            w * (t + d) + n * (tc + dc)
+        ),
+        "those are numbers; each takes `width` bytes.": lambda t, d, w, tc, dc, n: (
+            t + d + n * (tc + dc)
+        ),
+    },
+)
 
 
-def check_best_gamma(fn: Callable[[float, float, float, float], int]) -> Outcome:
-    """Check fn(alpha, c, step, overhead) → γ in 0 … 16."""
+def _without_zero(alpha, c, step, overhead):
+    return max(range(1, MAX_GAMMA + 1), key=lambda gamma: _speedup(alpha, gamma, c, step, overhead))
 
-    def without_zero(alpha, c, step, overhead):
-        return max(
-            range(1, MAX_GAMMA + 1), key=lambda gamma: _speedup(alpha, gamma, c, step, overhead)
-        )
 
-    return check(
-        fn,
-        best_gamma,
-        COSTS,
-        [
-            Mistake(
-                lambda a, c, s, o: theory.optimal_gamma(a, c, MAX_GAMMA)[0],
-                "that is the plain formula's: with a dear T(k) the best draft is shorter.",
-            ),
-            Mistake(
-                lambda a, c, s, o: best_gamma(a, c, s, 0.0),
-                "the overhead o is missing from the round.",
-            ),
-            Mistake(without_zero, "where no draft length beats plain decoding, the answer is 0."),
-        ],
-    )
+check_best_gamma = Check(
+    "fn(alpha, c, step, overhead) → γ in 0 … 16",
+    best_gamma,
+    COSTS,
+    {
+        "that is the plain formula's: with a dear T(k) the best draft"
+        " is shorter.": lambda a, c, s, o: theory.optimal_gamma(a, c, MAX_GAMMA)[0],
+        "the overhead o is missing from the round.": lambda a, c, s, o: best_gamma(a, c, s, 0.0),
+        "where no draft length beats plain decoding, the answer is 0.": _without_zero,
+    },
+)
 
 
 def over_fastest(plain: float, plain_graphs: float, drafted: float, drafted_graphs: float) -> float:
@@ -182,27 +151,19 @@ def over_fastest(plain: float, plain_graphs: float, drafted: float, drafted_grap
     return max(drafted, drafted_graphs) / max(plain, plain_graphs)
 
 
-def check_over_fastest(fn: Callable[[float, float, float, float], float]) -> Outcome:
-    """Check fn(plain, plain_graphs, drafted, drafted_graphs) → speedup."""
-    return check(
-        fn,
-        over_fastest,
-        RATES,
-        [
-            Mistake(
-                lambda p, g, d, b: max(d, b) / p,
-                "that is over plain decoding one by one: graphs alone have made it faster.",
-            ),
-            Mistake(
-                lambda p, g, d, b: max(d / p, b / g),
-                "compare rates, not ratios: the reader can choose the fastest plain decoding.",
-            ),
-            Mistake(
-                lambda p, g, d, b: b / g,
-                "graphs are not always faster: take the faster of the two, on both sides.",
-            ),
-        ],
-    )
+check_over_fastest = Check(
+    "fn(plain, plain_graphs, drafted, drafted_graphs) → speedup",
+    over_fastest,
+    RATES,
+    {
+        "that is over plain decoding one by one:"
+        " graphs alone have made it faster.": lambda p, g, d, b: max(d, b) / p,
+        "compare rates, not ratios:"
+        " the reader can choose the fastest plain decoding.": lambda p, g, d, b: max(d / p, b / g),
+        "graphs are not always faster:"
+        " take the faster of the two, on both sides.": lambda p, g, d, b: b / g,
+    },
+)
 
 
 def both_costs(
@@ -216,27 +177,20 @@ def both_costs(
     return one, graphs
 
 
-def check_both_costs(fn: Callable[..., tuple[float, float]]) -> Outcome:
-    """Check fn(target, draft, launch, least) → (c one by one, c in graphs)."""
-    return check(
-        fn,
-        both_costs,
-        BOTH,
-        [
-            Mistake(
-                lambda t, d, launch, least: (sum(d) / sum(t),) * 2,
-                "that is the ratio of the bytes: no operation is shorter than `least`.",
-            ),
-            Mistake(
-                lambda t, d, launch, least: both_costs(t, d, launch, least)[::-1],
-                "the order is: one by one, then in graphs.",
-            ),
-            Mistake(
-                lambda t, d, launch, least: (len(d) / len(t), both_costs(t, d, launch, least)[1]),
-                "one by one the pass waits for launches only if they take longer than the work.",
-            ),
-        ],
-    )
+check_both_costs = Check(
+    "fn(target, draft, launch, least) → (c one by one, c in graphs)",
+    both_costs,
+    BOTH,
+    {
+        "that is the ratio of the bytes: no operation is shorter"
+        " than `least`.": lambda t, d, launch, least: (sum(d) / sum(t),) * 2,
+        "the order is: one by one, then in graphs.": lambda t, d, launch, least: both_costs(
+            t, d, launch, least
+        )[::-1],
+        "one by one the pass waits for launches only if they take longer than the"
+        " work.": lambda t, d, launch, least: (len(d) / len(t), both_costs(t, d, launch, least)[1]),
+    },
+)
 
 
 def accepted_drafts(uniforms: Sequence[float], p: Sequence[float], q: Sequence[float]) -> int:
@@ -245,25 +199,20 @@ def accepted_drafts(uniforms: Sequence[float], p: Sequence[float], q: Sequence[f
     return (passed + [False]).index(False)
 
 
-def check_accepted(fn: Callable[..., int]) -> Outcome:
-    """Check fn(uniforms, p, q) → accepted drafts."""
-    tests = lambda u, p, q: [x < a / b for x, a, b in zip(u, p, q)]
-    return check(
-        fn,
-        accepted_drafts,
-        ROUNDS,
-        [
-            Mistake(
-                lambda u, p, q: sum(tests(u, p, q)),
-                "that counts all passed tests; a draft after the first failure is lost.",
-            ),
-            Mistake(
-                lambda u, p, q: int(all(tests(u, p, q))) * len(p),
-                "the drafts before the first failure stay.",
-            ),
-            Mistake(
-                lambda u, p, q: ([x <= a / b for x, a, b in zip(u, p, q)] + [False]).index(False),
-                "the test is u < p ÷ q: at equality the draft is rejected.",
-            ),
-        ],
-    )
+_tests = lambda u, p, q: [x < a / b for x, a, b in zip(u, p, q)]
+check_accepted = Check(
+    "fn(uniforms, p, q) → accepted drafts",
+    accepted_drafts,
+    ROUNDS,
+    {
+        "that counts all passed tests; a draft after the first failure is lost.": lambda u, p, q: (
+            sum(_tests(u, p, q))
+        ),
+        "the drafts before the first failure stay.": lambda u, p, q: (
+            int(all(_tests(u, p, q))) * len(p)
+        ),
+        "the test is u < p ÷ q: at equality the draft is rejected.": lambda u, p, q: (
+            [x <= a / b for x, a, b in zip(u, p, q)] + [False]
+        ).index(False),
+    },
+)

@@ -1,10 +1,10 @@
 """Checks for the exercises on block verification."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 RATIOS = [[0.5, 2.0], [2.0, 0.5], [0.5, 0.5, 3.0], [1.2, 0.9, 4.0, 0.2], []]
 PREFIXES = [
@@ -43,87 +43,55 @@ def accepted_drafts(successes: Sequence[float]) -> float:
     return float((1 - failures[::-1].cumprod()).sum())
 
 
-def check_block_weights(fn: Callable[[list[float]], Sequence[float]]) -> Outcome:
-    """Check fn(ratios) → the weights, one per draft."""
-    product = lambda ratios: np.cumprod(np.asarray(ratios, dtype=float))
-    return check(
-        fn,
-        block_weights,
-        [(ratios,) for ratios in RATIOS],
-        [
-            Mistake(
-                product,
-                "a weight is a probability: cap it at 1 after every token, so that an early surplus"
-                " cannot be saved up.",
-            ),
-            Mistake(
-                lambda ratios: np.minimum(1, product(ratios)),
-                "cap at every step, not at the end: a surplus before a ratio below 1 must not pay"
-                " for it.",
-            ),
-            Mistake(
-                lambda ratios: np.cumprod(np.minimum(1, np.asarray(ratios, dtype=float))),
-                "that is the rule token by token, which loses the surplus: cap the product, not the"
-                " ratios.",
-            ),
-            Mistake(
-                lambda ratios: np.minimum(1, np.asarray(ratios, dtype=float)),
-                "each weight contains the one before it: multiply by it.",
-            ),
-        ],
-    )
+_product = lambda ratios: np.cumprod(np.asarray(ratios, dtype=float))
+check_block_weights = Check(
+    "fn(ratios) → the weights, one per draft",
+    block_weights,
+    [(ratios,) for ratios in RATIOS],
+    {
+        "a weight is a probability: cap it at 1 after every token, so that an early surplus cannot"
+        " be saved up.": _product,
+        "cap at every step, not at the end: a surplus before a ratio below 1 must not pay"
+        " for it.": lambda ratios: np.minimum(1, _product(ratios)),
+        "that is the rule token by token, which loses the surplus: cap the product, not"
+        " the ratios.": lambda ratios: np.cumprod(np.minimum(1, np.asarray(ratios, dtype=float))),
+        "each weight contains the one before it: multiply by it.": lambda ratios: np.minimum(
+            1, np.asarray(ratios, dtype=float)
+        ),
+    },
+)
 
 
-def check_success(fn: Callable[[float, list[float], list[float]], float]) -> Outcome:
-    """Check fn(w, p, q) → the probability that the test of a prefix with weight w succeeds."""
-    rest = lambda w, p, q: np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
-    return check(
-        fn,
-        success,
-        PREFIXES,
-        [
-            Mistake(
-                rest,
-                "that is m, the probability of stopping here. The test matters only if no longer"
-                " prefix was accepted: divide by the probability of that.",
-            ),
-            Mistake(
-                lambda w, p, q: rest(1.0, p, q) / max(1e-9, rest(1.0, p, q) + 1 - w),
-                "the target's row is multiplied by the weight: w·p − q.",
-            ),
-            Mistake(
-                lambda w, p, q: w,
-                "w is the probability of accepting at least this prefix, and longer prefixes are"
-                " part of it: only m must come from this test.",
-            ),
-            Mistake(
-                lambda w, p, q: rest(w, p, q) / w,
-                "divide by the probability that no longer prefix was accepted, m + 1 − w.",
-            ),
-        ],
-    )
+_rest = lambda w, p, q: np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
+check_success = Check(
+    "fn(w, p, q) → the probability that the test of a prefix with weight w succeeds",
+    success,
+    PREFIXES,
+    {
+        "that is m, the probability of stopping here. The test matters only if no longer prefix was"
+        " accepted: divide by the probability of that.": _rest,
+        "the target's row is multiplied by the weight: w·p − q.": lambda w, p, q: (
+            _rest(1.0, p, q) / max(1e-9, _rest(1.0, p, q) + 1 - w)
+        ),
+        "w is the probability of accepting at least this prefix, and longer prefixes are part of"
+        " it: only m must come from this test.": lambda w, p, q: w,
+        "divide by the probability that no longer prefix was accepted,"
+        " m + 1 − w.": lambda w, p, q: _rest(w, p, q) / w,
+    },
+)
 
 
-def check_accepted_drafts(fn: Callable[[list[float]], float]) -> Outcome:
-    """Check fn(successes) → expected number of accepted drafts."""
-    return check(
-        fn,
-        accepted_drafts,
-        [(row,) for row in SUCCESSES],
-        [
-            Mistake(
-                sum,
-                "that adds up the tests, but only the longest prefix that succeeds counts, with its"
-                " whole length.",
-            ),
-            Mistake(
-                lambda row: float(np.cumprod(row).sum()),
-                "that stops at the first failure: a longer prefix may succeed although a shorter"
-                " one failed.",
-            ),
-            Mistake(
-                lambda row: float(accepted_drafts(row) + 1),
-                "that counts the recovered or bonus token too: return the drafts alone.",
-            ),
-        ],
-    )
+check_accepted_drafts = Check(
+    "fn(successes) → expected number of accepted drafts",
+    accepted_drafts,
+    [(row,) for row in SUCCESSES],
+    {
+        "that adds up the tests, but only the longest prefix that succeeds counts, with its whole"
+        " length.": sum,
+        "that stops at the first failure: a longer prefix may succeed although a shorter one"
+        " failed.": lambda row: float(np.cumprod(row).sum()),
+        "that counts the recovered or bonus token too: return the drafts alone.": lambda row: float(
+            accepted_drafts(row) + 1
+        ),
+    },
+)

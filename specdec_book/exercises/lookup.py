@@ -1,9 +1,9 @@
 """Checks for the exercises on drafts without a model: the lookup itself, the two averages, the best
 draft length."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 
 def _match_end(text: list[int], n: int, ends: Sequence[int]) -> int | None:
@@ -30,45 +30,29 @@ def _with_run(text: list[int], n: int, gamma: int) -> list[int]:
     return [] if end is None else text[end - n : end - n + gamma]
 
 
-def check_lookup(fn: Callable[[list[int], int, int], Sequence[int]]) -> Outcome:
-    """Check fn(text, n, gamma) → the tokens to propose.
-
-    These are the tokens after the latest earlier occurrence of the last n tokens: γ of them, or as
-    many as exist. [] if there is no earlier occurrence.
-    """
-    cases = [
+check_lookup = Check(
+    "fn(text, n, gamma) → the tokens to propose. These are the tokens after the latest earlier"
+    " occurrence of the last n tokens: γ of them, or as many as exist. [] if there is no earlier"
+    " occurrence.",
+    _lookup,
+    [
         ([1, 2, 3, 1, 2, 3, 1, 2], 2, 8),
         ([7, 1, 9, 4, 7, 2, 6, 5, 7], 1, 3),
         ([5, 6, 7, 8, 9, 5, 6], 2, 2),
         ([4, 4, 4], 2, 5),
         ([1, 2, 3, 4], 2, 4),
-    ]
-    return check(
-        fn,
-        _lookup,
-        cases,
-        [
-            Mistake(
-                lambda text, n, gamma: [],
-                "nothing is ever proposed: the end of the text finds itself, and no token follows it."
-                " Begin the search one position earlier.",
-            ),
-            Mistake(
-                _earliest,
-                "that is what followed the earliest occurrence. Search from the end to the beginning.",
-            ),
-            Mistake(
-                _only_whole,
-                "that accepts only matches with γ tokens after them, and discards the most recent"
-                " text. Propose what follows the match, even if it is shorter than γ.",
-            ),
-            Mistake(
-                _with_run,
-                "the proposal begins with the n-gram itself, which the text already contains. It must"
-                " begin after the n-gram.",
-            ),
-        ],
-    )
+    ],
+    {
+        "nothing is ever proposed: the end of the text finds itself, and no token follows it. Begin"
+        " the search one position earlier.": lambda text, n, gamma: [],
+        "that is what followed the earliest occurrence."
+        " Search from the end to the beginning.": _earliest,
+        "that accepts only matches with γ tokens after them, and discards the most recent text."
+        " Propose what follows the match, even if it is shorter than γ.": _only_whole,
+        "the proposal begins with the n-gram itself, which the text already contains. It must begin"
+        " after the n-gram.": _with_run,
+    },
+)
 
 
 Rounds = Sequence[tuple[int, int]]
@@ -81,43 +65,29 @@ def _averages(rounds: Rounds) -> tuple[float, float, float]:
     return tokens / len(rounds), sum(drafting) / len(drafting), wasted / tokens
 
 
-def check_averages(fn: Callable[[Rounds], Sequence[float]]) -> Outcome:
-    """Check fn(rounds) → (τ over all rounds, τ over the rounds that drafted, wasted drafted tokens
-    per emitted token). A round is (drafted, accepted)."""
-    cases = [
-        ([(8, 8), (0, 0), (8, 2), (0, 0)],),
-        ([(4, 0), (4, 4)],),
-        ([(0, 0), (0, 0), (3, 2), (3, 1)],),
-    ]
-    both = lambda rounds, i, value: tuple(
-        value if place == i else right for place, right in enumerate(_averages(rounds))
-    )
-    accepted = lambda rounds: sum(a for _, a in rounds)
-    return check(
-        fn,
-        _averages,
-        cases,
-        [
-            Mistake(
-                lambda rounds: (
-                    accepted(rounds) / len(rounds),
-                    accepted(rounds) / sum(d > 0 for d, _ in rounds),
-                    _averages(rounds)[2],
-                ),
-                "every round emits one token more than it accepts: the target's own.",
-            ),
-            Mistake(
-                lambda rounds: both(rounds, 0, _averages(rounds)[1]),
-                "the first average leaves out the rounds without a draft. They are passes too.",
-            ),
-            Mistake(
-                lambda rounds: both(
-                    rounds, 2, sum(d - a for d, a in rounds) / sum(d for d, _ in rounds)
-                ),
-                "that is the waste per drafted token. Divide by the number of emitted tokens.",
-            ),
-        ],
-    )
+_with = lambda rounds, i, value: tuple(
+    value if place == i else right for place, right in enumerate(_averages(rounds))
+)
+_all_accepted = lambda rounds: sum(a for _, a in rounds)
+check_averages = Check(
+    "fn(rounds) → (τ over all rounds, τ over the rounds that drafted, wasted drafted tokens per"
+    " emitted token). A round is (drafted, accepted).",
+    _averages,
+    [([(8, 8), (0, 0), (8, 2), (0, 0)],), ([(4, 0), (4, 4)],), ([(0, 0), (0, 0), (3, 2), (3, 1)],)],
+    {
+        "every round emits one token more than it accepts: the target's own.": lambda rounds: (
+            _all_accepted(rounds) / len(rounds),
+            _all_accepted(rounds) / sum(d > 0 for d, _ in rounds),
+            _averages(rounds)[2],
+        ),
+        "the first average leaves out the rounds without a draft."
+        " They are passes too.": lambda rounds: _with(rounds, 0, _averages(rounds)[1]),
+        "that is the waste per drafted token."
+        " Divide by the number of emitted tokens.": lambda rounds: _with(
+            rounds, 2, sum(d - a for d, a in rounds) / sum(d for d, _ in rounds)
+        ),
+    },
+)
 
 
 def _best_gamma(lengths: Sequence[int], times: Sequence[float], free: bool = False) -> int:
@@ -129,37 +99,24 @@ def _best_gamma(lengths: Sequence[int], times: Sequence[float], free: bool = Fal
     return max(range(len(times)), key=speed)
 
 
-def check_best_gamma(fn: Callable[[list[int], list[float]], int]) -> Outcome:
-    """Check fn(lengths, times) → the γ with the most tokens per second, the smaller one of equals.
-
-    lengths: for each round, how many tokens after the match would be accepted if γ were long
-    enough; −1 without a match. times[g]: seconds of a pass with g drafted tokens.
-    """
-    cases = [
+check_best_gamma = Check(
+    "fn(lengths, times) → the γ with the most tokens per second, the smaller one of equals."
+    " lengths: for each round, how many tokens after the match would be accepted if γ were long"
+    " enough; −1 without a match. times[g]: seconds of a pass with g drafted tokens.",
+    lambda lengths, times: _best_gamma(lengths, times, free=True),
+    [
         ([12, -1, 0, 3, -1, 9, 1, -1], [1.0, 1.1, 1.1, 1.2, 1.2, 1.3, 1.3, 1.4, 1.5]),
         ([0, 0, -1, 1], [1.0, 1.2, 1.4, 1.6]),
         ([3, -1, -1, -1], [1.0, 1.3, 1.6, 1.9]),
         ([5, 5, 5], [1.0] * 8),
         ([0, 1, -1, 0, 2, 0], [1.0, 1.4, 1.7, 2.1, 2.2]),
-    ]
-    right = lambda lengths, times: _best_gamma(lengths, times, free=True)
-    return check(
-        fn,
-        right,
-        cases,
-        [
-            Mistake(
-                lambda lengths, times: _best_gamma(lengths, times),
-                "a round without a match drafts nothing. Its pass takes times[0] for every γ.",
-            ),
-            Mistake(
-                lambda lengths, times: max(max(lengths), 0),
-                "that is the longest possible copy. A longer draft makes every round with a draft"
-                " slower, so compare tokens per second.",
-            ),
-            Mistake(
-                lambda lengths, times: len(times) - 1,
-                "that is the longest draft allowed, and a pass over it takes longest.",
-            ),
-        ],
-    )
+    ],
+    {
+        "a round without a match drafts nothing."
+        " Its pass takes times[0] for every γ.": lambda lengths, times: _best_gamma(lengths, times),
+        "that is the longest possible copy. A longer draft makes every round with a draft slower,"
+        " so compare tokens per second.": lambda lengths, times: max(max(lengths), 0),
+        "that is the longest draft allowed,"
+        " and a pass over it takes longest.": lambda lengths, times: len(times) - 1,
+    },
+)

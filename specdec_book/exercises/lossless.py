@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from specdec_book.exercises.answer import has_gap, run
-from specdec_book.exercises.check import UNWRITTEN, Mistake, Outcome, check, concluded
+from specdec_book.exercises.check import UNWRITTEN, Check, Outcome, concluded
 from specdec_lite import theory
 from specdec_lite.sampling import Rng, outcomes
 
@@ -38,69 +38,47 @@ def _array(argument: Sequence[float] | float) -> np.ndarray | float:
     return np.array(argument) if isinstance(argument, list) else argument
 
 
-def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[float]]) -> Outcome:
-    """Check fn(p, q, k) → the distribution to recover from if drafts are accepted with k·min(1,
-    p/q)."""
-    return check(
-        fn,
-        shy_residual,
-        [(*pair, k) for pair in PAIRS for k in SHYNESS],
-        [
-            Mistake(
-                lambda p, q, k: theory.residual(p, q),
-                "that is the residual for k = 1. With k below 1 every token is accepted too rarely,"
-                " so every token has something missing.",
-            ),
-            Mistake(
-                lambda p, q, k: np.asarray(p, dtype=float),
-                "p itself is right only when every token is accepted in proportion to p.",
-            ),
-            Mistake(
-                lambda p, q, k: np.subtract(p, k * np.minimum(p, q)),
-                "that is the missing mass; divide it by its sum to draw from it.",
-            ),
-            Mistake(
-                lambda p, q, k: (
-                    np.maximum(np.subtract(p, k * np.asarray(q)), 0)
-                    / np.maximum(np.subtract(p, k * np.asarray(q)), 0).sum()
-                ),
-                "the mass accepted as x is k·min(p, q), not k·q.",
-            ),
-        ],
-        given_as=_array,
-    )
+check_shy_residual = Check(
+    "fn(p, q, k) → the distribution to recover from if drafts are accepted with k·min(1, p/q)",
+    shy_residual,
+    [(*pair, k) for pair in PAIRS for k in SHYNESS],
+    {
+        "that is the residual for k = 1. With k below 1 every token is accepted too rarely, so"
+        " every token has something missing.": lambda p, q, k: theory.residual(p, q),
+        "p itself is right only when every token is accepted in proportion to p.": lambda p, q, k: (
+            np.asarray(p, dtype=float)
+        ),
+        "that is the missing mass; divide it by its sum to draw from it.": lambda p, q, k: (
+            np.subtract(p, k * np.minimum(p, q))
+        ),
+        "the mass accepted as x is k·min(p, q), not k·q.": lambda p, q, k: (
+            np.maximum(np.subtract(p, k * np.asarray(q)), 0)
+            / np.maximum(np.subtract(p, k * np.asarray(q)), 0).sum()
+        ),
+    },
+    given_as=_array,
+)
 
 
-def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[float]]) -> Outcome:
-    """Check fn(p, q) → the distribution emitted by the broken rule that tests correctly but
-    recovers from p."""
-    right = lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p)
-    return check(
-        fn,
-        right,
-        PAIRS,
-        [
-            Mistake(
-                lambda p, q: np.asarray(p, dtype=float),
-                "that is what the right rule emits; here the rejected mass is spread by p, not by"
-                " the residual.",
-            ),
-            Mistake(
-                lambda p, q: np.minimum(p, q),
-                "that is the accepted part only: it does not sum to 1. Add the rejected mass, times"
-                " what it is drawn from.",
-            ),
-            Mistake(
-                lambda p, q: np.minimum(p, q) + theory.acceptance_rate(p, q) * np.asarray(p),
-                "a replacement is drawn when a draft is *rejected*.",
-            ),
-            Mistake(
-                lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(q),
-                "the replacement comes from p in this rule, not from q.",
-            ),
-        ],
-        given_as=_array,
-    )
+check_recovered_from_p = Check(
+    "fn(p, q) → the distribution emitted by the broken rule that tests correctly but recovers from"
+    " p",
+    lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p),
+    PAIRS,
+    {
+        "that is what the right rule emits; here the rejected mass is spread by p, not by the"
+        " residual.": lambda p, q: np.asarray(p, dtype=float),
+        "that is the accepted part only: it does not sum to 1. Add the rejected mass, times what it"
+        " is drawn from.": lambda p, q: np.minimum(p, q),
+        "a replacement is drawn when a draft is *rejected*.": lambda p, q: (
+            np.minimum(p, q) + theory.acceptance_rate(p, q) * np.asarray(p)
+        ),
+        "the replacement comes from p in this rule, not from q.": lambda p, q: (
+            np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(q)
+        ),
+    },
+    given_as=_array,
+)
 
 
 Judge = Callable[[torch.Tensor, torch.Tensor, int, Rng], int]

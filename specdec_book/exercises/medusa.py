@@ -1,10 +1,10 @@
 """Checks for the exercises on token trees: masks, the value of a tree, its best size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite.tree import TokenTree
 
 PARENTS = [[-1, 0, 1], [-1, -1, 0, 0, 0, 1, 1, 1], [-1, -1, 0, 1, 2, 2, 4], [-1, 0, 0, 2, 0, 3]]
@@ -40,43 +40,28 @@ def _causal(parents: Sequence[int]) -> np.ndarray:
     return np.where(first, np.eye(len(parents)), np.tril(np.ones((len(parents),) * 2)))
 
 
-def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
-    """Check fn(parents) → n rows of n entries: 1 if node i may see node j, else 0."""
-    size = lambda parents: len(parents)
-    return check(
-        fn,
-        _mask,
-        [(parents,) for parents in PARENTS],
-        [
-            Mistake(
-                lambda parents: np.tril(np.ones((size(parents),) * 2, dtype=int)),
-                "that is the plain causal mask: every node sees all earlier nodes, including those of"
-                " other branches. Follow the parents.",
-            ),
-            Mistake(
-                _causal,
-                "that is the plain causal mask below the first level: a node sees its ancestors"
-                " only, not every earlier node.",
-            ),
-            Mistake(
-                _aliased,
-                "`mask[node] = mask[parent]` makes both nodes share one row, so the parent sees its"
-                " children too. Copy the row: list(mask[parent]).",
-            ),
-            Mistake(
-                _without_ancestors,
-                "a node sees its grandparents too: continue upwards until the parent is −1.",
-            ),
-            Mistake(
-                lambda parents: _mask(parents) - np.eye(size(parents), dtype=int),
-                "a node sees itself too: it attends to its own position.",
-            ),
-            Mistake(
-                lambda parents: _mask(parents).T,
-                "rows and columns are exchanged: row i lists what node i sees.",
-            ),
-        ],
-    )
+check_mask = Check(
+    "fn(parents) → n rows of n entries: 1 if node i may see node j, else 0",
+    _mask,
+    [(parents,) for parents in PARENTS],
+    {
+        "that is the plain causal mask: every node sees all earlier nodes, including those of other"
+        " branches."
+        " Follow the parents.": lambda parents: np.tril(np.ones((len(parents),) * 2, dtype=int)),
+        "that is the plain causal mask below the first level: a node sees its ancestors only, not"
+        " every earlier node.": _causal,
+        "`mask[node] = mask[parent]` makes both nodes share one row, so the parent sees its"
+        " children too. Copy the row: list(mask[parent]).": _aliased,
+        "a node sees its grandparents too:"
+        " continue upwards until the parent is −1.": _without_ancestors,
+        "a node sees itself too: it attends to its own position.": lambda parents: (
+            _mask(parents) - np.eye(len(parents), dtype=int)
+        ),
+        "rows and columns are exchanged: row i lists what node i sees.": lambda parents: (
+            _mask(parents).T
+        ),
+    },
+)
 
 
 ACCURACIES = [[0.6, 0.2, 0.1], [0.5, 0.2, 0.1], [0.3, 0.2, 0.1]]
@@ -98,36 +83,25 @@ def _expected(
     return own + sum(_worth(path, accuracies) for path in paths)
 
 
-def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
-    """Check fn(paths, accuracies) → expected tokens per round."""
-    leaves = lambda paths: [
-        p for p in paths if not any(q[: len(p)] == p and len(q) > len(p) for q in paths)
-    ]
-    return check(
-        fn,
-        _expected,
-        [(paths, ACCURACIES) for paths in TREES],
-        [
-            Mistake(
-                lambda paths, a: _expected(paths, a, 0.0),
-                "the target adds one token to every round: the sum begins at 1.",
-            ),
-            Mistake(
-                lambda paths, a: _expected(leaves(paths), a),
-                "every node counts, not only the leaves: a node adds one token whenever the text"
-                " passes through it.",
-            ),
-            Mistake(
-                lambda paths, a: 1 + sum(a[len(path) - 1][path[-1]] for path in paths),
-                "a node is reached only if all its ancestors are right: multiply along its path.",
-            ),
-            Mistake(
-                lambda paths, a: 1 + sum(len(path) * _worth(path, a) for path in paths),
-                "do not multiply by its depth: the node's ancestors are counted as nodes of their"
-                " own.",
-            ),
-        ],
-    )
+_leaves = lambda paths: [
+    p for p in paths if not any(q[: len(p)] == p and len(q) > len(p) for q in paths)
+]
+check_expected_tokens = Check(
+    "fn(paths, accuracies) → expected tokens per round",
+    _expected,
+    [(paths, ACCURACIES) for paths in TREES],
+    {
+        "the target adds one token to every round: the sum begins at 1.": lambda paths, a: (
+            _expected(paths, a, 0.0)
+        ),
+        "every node counts, not only the leaves: a node adds one token whenever the text passes"
+        " through it.": lambda paths, a: _expected(_leaves(paths), a),
+        "a node is reached only if all its ancestors are right: multiply along"
+        " its path.": lambda paths, a: 1 + sum(a[len(path) - 1][path[-1]] for path in paths),
+        "do not multiply by its depth: the node's ancestors are counted as nodes of"
+        " their own.": lambda paths, a: 1 + sum(len(path) * _worth(path, a) for path in paths),
+    },
+)
 
 
 WORTHS = [
@@ -155,36 +129,24 @@ def _one_too_few(worths: Sequence[float], times: Sequence[float]) -> int:
     return max(0, int(np.argmax(speeds)) - 1)
 
 
-def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(worths, times) → the number of nodes that decodes fastest."""
-    return check(
-        fn,
-        _best_size,
-        list(zip(WORTHS, TIMES)),
-        [
-            Mistake(
-                lambda worths, times: len(worths),
-                "more nodes always give more tokens per round, but not more tokens per second:"
-                " divide by the time of the round.",
-            ),
-            Mistake(
-                lambda worths, times: max(1, _best_size(worths, times)),
-                "no tree at all is also a choice: begin with 0 nodes.",
-            ),
-            Mistake(
-                lambda worths, times: int(
-                    np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
-                ),
-                "the target adds one token to every round: divide 1 + the nodes' values by the time.",
-            ),
-            Mistake(
-                _one_too_few,
-                "that divides the tokens of m + 1 nodes by the time of m: `enumerate` counts from 0"
-                " unless you pass start=1. Mind the off-by-one.",
-            ),
-            Mistake(
-                lambda worths, times: min(_best_size(worths, times) + 1, len(worths)),
-                "times[m] is the time with m nodes: mind the off-by-one.",
-            ),
-        ],
-    )
+check_best_size = Check(
+    "fn(worths, times) → the number of nodes that decodes fastest",
+    _best_size,
+    list(zip(WORTHS, TIMES)),
+    {
+        "more nodes always give more tokens per round, but not more tokens per second: divide by"
+        " the time of the round.": lambda worths, times: len(worths),
+        "no tree at all is also a choice: begin with 0 nodes.": lambda worths, times: max(
+            1, _best_size(worths, times)
+        ),
+        "the target adds one token to every round:"
+        " divide 1 + the nodes' values by the time.": lambda worths, times: int(
+            np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
+        ),
+        "that divides the tokens of m + 1 nodes by the time of m: `enumerate` counts from 0 unless"
+        " you pass start=1. Mind the off-by-one.": _one_too_few,
+        "times[m] is the time with m nodes: mind the off-by-one.": lambda worths, times: min(
+            _best_size(worths, times) + 1, len(worths)
+        ),
+    },
+)

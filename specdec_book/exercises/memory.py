@@ -1,8 +1,6 @@
 """Checks for the exercises of chapter 2: bytes, operations, and which of the two a pass waits for."""
 
-from collections.abc import Callable
-
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite import roofline
 
 WIDTHS_TOKENS_BATCHES = [(2, 1, 1), (4, 1, 1), (2, 8, 1), (1, 5, 4), (0.5, 3, 16)]
@@ -29,99 +27,66 @@ def crossover_context(
     return parameters * bytes_per_weight / cache_bytes_per_token
 
 
-def check_intensity(fn: Callable[[float, int, int], float]) -> Outcome:
-    """Check fn(bytes_per_weight, tokens, batch) → operations per byte of weights read."""
-    return check(
-        fn,
-        roofline.arithmetic_intensity,
-        WIDTHS_TOKENS_BATCHES,
-        [
-            Mistake(
-                lambda width, tokens, batch: tokens * batch / width,
-                "half of it: each weight is used for a multiplication *and* an addition, which are"
-                " two operations.",
-            ),
-            Mistake(
-                lambda width, tokens, batch: 2 / width,
-                "tokens and batch are missing: one reading of a weight serves every position of the"
-                " pass.",
-            ),
-            Mistake(
-                lambda width, tokens, batch: 2 * tokens / width,
-                "the batch is missing: a weight that was read serves every sequence.",
-            ),
-            Mistake(
-                lambda width, tokens, batch: 2 * tokens * batch * width,
-                "operations *per* byte: wide weights lower it, so divide.",
-            ),
-            Mistake(
-                lambda width, tokens, batch: width / (2 * tokens * batch),
-                "that is bytes per operation; intensity is its inverse.",
-            ),
-        ],
-    )
+check_intensity = Check(
+    "fn(bytes_per_weight, tokens, batch) → operations per byte of weights read",
+    roofline.arithmetic_intensity,
+    WIDTHS_TOKENS_BATCHES,
+    {
+        "half of it: each weight is used for a multiplication *and* an addition, which are two"
+        " operations.": lambda width, tokens, batch: tokens * batch / width,
+        "tokens and batch are missing: one reading of a weight serves every position of"
+        " the pass.": lambda width, tokens, batch: 2 / width,
+        "the batch is missing: a weight that was read serves"
+        " every sequence.": lambda width, tokens, batch: 2 * tokens / width,
+        "operations *per* byte: wide weights lower it, so divide.": lambda width, tokens, batch: (
+            2 * tokens * batch * width
+        ),
+        "that is bytes per operation; intensity is its inverse.": lambda width, tokens, batch: (
+            width / (2 * tokens * batch)
+        ),
+    },
+)
 
 
-def check_free_tokens(fn: Callable[[float, float, float, int], int]) -> Outcome:
-    """Check fn(bytes_per_weight, bandwidth, throughput, batch) → tokens per sequence that take no
-    more time than one token, in the roofline's model."""
-    per_pass = lambda width, bandwidth, throughput, batch: free_tokens(
-        width, bandwidth, throughput, 1
-    )
-    return check(
-        fn,
-        free_tokens,
-        MACHINES,
-        [
-            Mistake(
-                per_pass,
-                "that is positions per pass; a batch shares them, so divide by it before rounding"
-                " down.",
-            ),
-            Mistake(
-                lambda width, bandwidth, throughput, batch: (
-                    throughput / bandwidth * width / 2 / batch
-                ),
-                "tokens are whole: round down.",
-            ),
-            Mistake(
-                lambda width, bandwidth, throughput, batch: int(
-                    throughput / bandwidth / batch + 1e-9
-                ),
-                "that is the ridge in operations per byte; convert it to tokens with"
-                " bytes_per_weight / 2.",
-            ),
-            Mistake(
-                lambda *case: max(1, free_tokens(*case)),
-                "where even one token waits for arithmetic, none is free: answer 0.",
-            ),
-            Mistake(
-                lambda *case: free_tokens(*case) + 1,
-                "one too many: that pass already waits for arithmetic.",
-            ),
-        ],
-    )
+check_free_tokens = Check(
+    "fn(bytes_per_weight, bandwidth, throughput, batch) → tokens per sequence that take no more"
+    " time than one token, in the roofline's model",
+    free_tokens,
+    MACHINES,
+    {
+        "that is positions per pass; a batch shares them, so divide by it before"
+        " rounding down.": lambda width, bandwidth, throughput, batch: free_tokens(
+            width, bandwidth, throughput, 1
+        ),
+        "tokens are whole: round down.": lambda width, bandwidth, throughput, batch: (
+            throughput / bandwidth * width / 2 / batch
+        ),
+        "that is the ridge in operations per byte; convert it to tokens with bytes_per_weight"
+        " / 2.": lambda width, bandwidth, throughput, batch: int(
+            throughput / bandwidth / batch + 1e-9
+        ),
+        "where even one token waits for arithmetic, none is free: answer 0.": lambda *case: max(
+            1, free_tokens(*case)
+        ),
+        "one too many: that pass already waits for arithmetic.": lambda *case: (
+            free_tokens(*case) + 1
+        ),
+    },
+)
 
 
-def check_crossover_context(fn: Callable[[float, float, float], float]) -> Outcome:
-    """Check fn(parameters, bytes_per_weight, cache_bytes_per_token) → context length at which the
-    cache is as large as the weights."""
-    return check(
-        fn,
-        crossover_context,
-        MODELS,
-        [
-            Mistake(
-                lambda n, width, cache: n / cache,
-                "the weights' size in bytes is parameters × bytes_per_weight.",
-            ),
-            Mistake(
-                lambda n, width, cache: cache / (n * width),
-                "the other way round: how many tokens' worth of cache fit into the weights' bytes?",
-            ),
-            Mistake(
-                lambda n, width, cache: 2 * n * width / cache,
-                "no factor 2 here: bytes against bytes; the operations do not enter.",
-            ),
-        ],
-    )
+check_crossover_context = Check(
+    "fn(parameters, bytes_per_weight, cache_bytes_per_token) → context length at which the cache"
+    " is as large as the weights",
+    crossover_context,
+    MODELS,
+    {
+        "the weights' size in bytes is parameters × bytes_per_weight.": lambda n, width, cache: (
+            n / cache
+        ),
+        "the other way round: how many tokens' worth of cache fit into the"
+        " weights' bytes?": lambda n, width, cache: cache / (n * width),
+        "no factor 2 here: bytes against bytes;"
+        " the operations do not enter.": lambda n, width, cache: 2 * n * width / cache,
+    },
+)

@@ -1,11 +1,11 @@
 """Checks for the exercises on predictable and unpredictable text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite import theory
 from specdec_lite.sampling import Sampling
 
@@ -27,28 +27,22 @@ def _alpha(p_logits, q_logits, p_temperature: float, q_temperature: float) -> fl
     )
 
 
-def check_alpha_at(fn: Callable[[list[float], list[float], float], float]) -> Outcome:
-    """Check fn(p_logits, q_logits, temperature) → acceptance of a drawn token if target and draft
-    both use this temperature, above 0."""
-    return check(
-        fn,
-        lambda p, q, t: _alpha(p, q, t, t),
-        LOGITS,
-        [
-            Mistake(
-                lambda p, q, t: _alpha(p, q, t, 1.0),
-                "only the target's row has the temperature: the draft draws at it too.",
-            ),
-            Mistake(
-                lambda p, q, t: _alpha(p, q, 1.0, 1.0),
-                "the temperature does nothing: divide the logits by it before the softmax.",
-            ),
-            Mistake(
-                lambda p, q, t: _alpha(p, q, 1 / t, 1 / t),
-                "divide the logits by the temperature; do not multiply them by it.",
-            ),
-        ],
-    )
+check_alpha_at = Check(
+    "fn(p_logits, q_logits, temperature) → acceptance of a drawn token if target and draft both"
+    " use this temperature, above 0",
+    lambda p, q, t: _alpha(p, q, t, t),
+    LOGITS,
+    {
+        "only the target's row has the temperature: the draft draws at it too.": lambda p, q, t: (
+            _alpha(p, q, t, 1.0)
+        ),
+        "the temperature does nothing:"
+        " divide the logits by it before the softmax.": lambda p, q, t: _alpha(p, q, 1.0, 1.0),
+        "divide the logits by the temperature; do not multiply them by it.": lambda p, q, t: _alpha(
+            p, q, 1 / t, 1 / t
+        ),
+    },
+)
 
 
 PAIRS = [
@@ -65,66 +59,50 @@ def _nucleus(probs: Sequence[float], top_p: float) -> np.ndarray:
     return Sampling(1.0, top_p=top_p)(row.log()).numpy()
 
 
-def check_nucleus_alpha(fn: Callable[[list[float], list[float], float], float]) -> Outcome:
-    """Check fn(p, q, top_p) → acceptance if target and draft both keep their nucleus: the smallest
-    set of likeliest tokens whose mass reaches top_p, renormalized."""
+def _by_targets(p, q, top_p):
+    kept = _nucleus(p, top_p)
+    row = np.where(kept > 0, q, 0)
+    return theory.acceptance_rate(kept, row / row.sum())
 
-    def by_targets(p, q, top_p):
-        kept = _nucleus(p, top_p)
-        row = np.where(kept > 0, q, 0)
-        return theory.acceptance_rate(kept, row / row.sum())
 
-    return check(
-        fn,
-        lambda p, q, top_p: theory.acceptance_rate(_nucleus(p, top_p), _nucleus(q, top_p)),
-        PAIRS,
-        [
-            Mistake(
-                by_targets,
-                "the draft cannot know the target's nucleus when it draws: it keeps its own.",
-            ),
-            Mistake(
-                lambda p, q, top_p: theory.acceptance_rate(_nucleus(p, top_p), q),
-                "the draft's row is cut to its nucleus too.",
-            ),
-            Mistake(
-                lambda p, q, top_p: theory.acceptance_rate(p, q),
-                "nothing is cut: keep the likeliest tokens until their mass reaches top_p.",
-            ),
-        ],
-    )
+check_nucleus_alpha = Check(
+    "fn(p, q, top_p) → acceptance if target and draft both keep their nucleus: the smallest set of"
+    " likeliest tokens whose mass reaches top_p, renormalized",
+    lambda p, q, top_p: theory.acceptance_rate(_nucleus(p, top_p), _nucleus(q, top_p)),
+    PAIRS,
+    {
+        "the draft cannot know the target's nucleus when it draws: it keeps its own.": _by_targets,
+        "the draft's row is cut to its nucleus too.": lambda p, q, top_p: theory.acceptance_rate(
+            _nucleus(p, top_p), q
+        ),
+        "nothing is cut: keep the likeliest tokens until their mass"
+        " reaches top_p.": lambda p, q, top_p: theory.acceptance_rate(p, q),
+    },
+)
 
 
 MIXED = [(0.5, 0.9, 0.3, 4), (0.2, 0.95, 0.6, 8), (0.8, 0.7, 0.1, 2), (1.0, 0.8, 0.2, 5)]
 
 
-def check_mixed_tokens(fn: Callable[[float, float, float, int], float]) -> Outcome:
-    """Check fn(share, easy, hard, gamma) → tokens per round if a share of the rounds meets easy
-    text (α = easy in the whole round) and the others hard text."""
+def _mixed_tokens(share: float, easy: float, hard: float, gamma: int) -> float:
+    both = (theory.expected_tokens(alpha, gamma) for alpha in (easy, hard))
+    return share * next(both) + (1 - share) * next(both)
 
-    def right(share: float, easy: float, hard: float, gamma: int) -> float:
-        both = (theory.expected_tokens(alpha, gamma) for alpha in (easy, hard))
-        return share * next(both) + (1 - share) * next(both)
 
-    return check(
-        fn,
-        right,
-        MIXED,
-        [
-            Mistake(
-                lambda share, easy, hard, gamma: theory.expected_tokens(
-                    share * easy + (1 - share) * hard, gamma
-                ),
-                "that is the mean length at the mean α. The formula is convex in α, so average the"
-                " lengths, not the rates.",
-            ),
-            Mistake(
-                lambda share, easy, hard, gamma: right(1 - share, easy, hard, gamma),
-                "`share` belongs to the easy rounds: exchange the two.",
-            ),
-            Mistake(
-                lambda share, easy, hard, gamma: right(share, easy, hard, gamma) - 1,
-                "every round emits one token of the target's own: add 1.",
-            ),
-        ],
-    )
+check_mixed_tokens = Check(
+    "fn(share, easy, hard, gamma) → tokens per round if a share of the rounds meets easy text (α ="
+    " easy in the whole round) and the others hard text",
+    _mixed_tokens,
+    MIXED,
+    {
+        "that is the mean length at the mean α. The formula is convex in α, so average the lengths,"
+        " not the rates.": lambda share, easy, hard, gamma: theory.expected_tokens(
+            share * easy + (1 - share) * hard, gamma
+        ),
+        "`share` belongs to the easy rounds: exchange the two.": lambda share, easy, hard, gamma: (
+            _mixed_tokens(1 - share, easy, hard, gamma)
+        ),
+        "every round emits one token of the target's own:"
+        " add 1.": lambda share, easy, hard, gamma: _mixed_tokens(share, easy, hard, gamma) - 1,
+    },
+)

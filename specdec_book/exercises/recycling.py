@@ -1,8 +1,8 @@
 """Checks for the exercises on token recycling: a row's successors, the tree, the rates of its ranks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 Table = dict[int, list[int]]
 
@@ -13,27 +13,20 @@ def _successors(row: Sequence[float], k: int) -> list[int]:
     return sorted(range(len(row)), key=lambda token: -row[token])[:k]
 
 
-def check_successors(fn: Callable[[list[float], int], Sequence]) -> Outcome:
-    """Check fn(row, k) → the ids of the k largest logits, the largest first."""
-    return check(
-        fn,
-        _successors,
-        ROWS,
-        [
-            Mistake(
-                lambda row, k: sorted(row, reverse=True)[:k],
-                "these are the logits. The table stores tokens: the positions of these logits.",
-            ),
-            Mistake(
-                lambda row, k: sorted(range(len(row)), key=lambda token: row[token])[:k],
-                "these are the least likely tokens. A larger logit is a likelier token.",
-            ),
-            Mistake(
-                lambda row, k: sorted(_successors(row, k)),
-                "the right tokens in the wrong order: rank 0 is the likeliest one, not the smallest id.",
-            ),
-        ],
-    )
+check_successors = Check(
+    "fn(row, k) → the ids of the k largest logits, the largest first",
+    _successors,
+    ROWS,
+    {
+        "these are the logits. The table stores tokens:"
+        " the positions of these logits.": lambda row, k: sorted(row, reverse=True)[:k],
+        "these are the least likely tokens. A larger logit is a likelier token.": lambda row, k: (
+            sorted(range(len(row)), key=lambda token: row[token])[:k]
+        ),
+        "the right tokens in the wrong order: rank 0 is the likeliest one,"
+        " not the smallest id.": lambda row, k: sorted(_successors(row, k)),
+    },
+)
 
 
 TREES = [
@@ -56,29 +49,21 @@ def _tree(
     return [word for node, word in words.items() if node >= 0]
 
 
-def check_tree(fn: Callable[[Table, int, list[int], list[int]], Sequence]) -> Outcome:
-    """Check fn(table, root, ranks, parents) → the drafted tokens.
-
-    Node i is the successor of rank ranks[i] of its parent. It is left out if there is no such
-    successor or if its parent was left out.
-    """
-    return check(
-        fn,
-        _tree,
-        TREES,
-        [
-            Mistake(
-                lambda table, root, ranks, parents: [
-                    table[root][rank] for rank in ranks if rank < len(table.get(root, []))
-                ],
-                "every node got a successor of the root. A node takes a successor of its own parent.",
-            ),
-            Mistake(
-                lambda table, root, ranks, parents: _tree(table, root, ranks, parents, drop=False),
-                "a node whose parent was left out must be left out too.",
-            ),
+check_tree = Check(
+    "fn(table, root, ranks, parents) → the drafted tokens. Node i is the successor of rank"
+    " ranks[i] of its parent. It is left out if there is no such successor or if its parent was"
+    " left out.",
+    _tree,
+    TREES,
+    {
+        "every node got a successor of the root. A node takes a successor of its own"
+        " parent.": lambda table, root, ranks, parents: [
+            table[root][rank] for rank in ranks if rank < len(table.get(root, []))
         ],
-    )
+        "a node whose parent was left out must be left out"
+        " too.": lambda table, root, ranks, parents: _tree(table, root, ranks, parents, drop=False),
+    },
+)
 
 
 TEXTS = [
@@ -95,30 +80,21 @@ def _hits(table: Table, text: Sequence[int], ranks: int) -> list[int]:
     ]
 
 
-def check_rates(fn: Callable[[Table, list[int], int], Sequence[float]]) -> Outcome:
-    """Check fn(table, text, ranks) → for each rank, how often the next token has this rank.
-
-    The rate is relative to all tokens of the text that have a next token.
-    """
-    known = lambda table, text: max(1, sum(token in table for token in text[:-1]))
-    total = lambda text: len(text) - 1
-    return check(
-        fn,
-        lambda table, text, ranks: [hit / total(text) for hit in _hits(table, text, ranks)],
-        TEXTS,
-        [
-            Mistake(
-                lambda table, text, ranks: [
-                    hit / known(table, text) for hit in _hits(table, text, ranks)
-                ],
-                "tokens without an entry in the table count too: nothing can be drafted after them.",
-            ),
-            Mistake(
-                lambda table, text, ranks: [hit / len(text) for hit in _hits(table, text, ranks)],
-                "the last token has no next token, so divide by one less than the text's length.",
-            ),
-            Mistake(
-                _hits, "these are counts. Divide them by the number of tokens with a next token."
-            ),
+_known = lambda table, text: max(1, sum(token in table for token in text[:-1]))
+check_rates = Check(
+    "fn(table, text, ranks) → for each rank, how often the next token has this rank. The rate is"
+    " relative to all tokens of the text that have a next token.",
+    lambda table, text, ranks: [hit / (len(text) - 1) for hit in _hits(table, text, ranks)],
+    TEXTS,
+    {
+        "tokens without an entry in the table count too:"
+        " nothing can be drafted after them.": lambda table, text, ranks: [
+            hit / _known(table, text) for hit in _hits(table, text, ranks)
         ],
-    )
+        "the last token has no next token,"
+        " so divide by one less than the text's length.": lambda table, text, ranks: [
+            hit / len(text) for hit in _hits(table, text, ranks)
+        ],
+        "these are counts. Divide them by the number of tokens with a next token.": _hits,
+    },
+)

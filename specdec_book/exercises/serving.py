@@ -1,10 +1,10 @@
 """Checks for the exercises on batches and servers: rows, γ under load, schedules, masks of an automaton."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite import theory
 from specdec_lite.scheduling import within
 
@@ -60,33 +60,21 @@ def masks(moves: Sequence[Sequence[int]], state: int, drafted: Sequence[int]) ->
     return rows
 
 
-def check_minimum_tokens(fn: Callable[[float, int, int], float]) -> Outcome:
-    """Check fn(alpha, gamma, batch) → tokens per row and pass if all rows are cut to the shortest."""
-    return check(
-        fn,
-        minimum_tokens,
-        BATCHES,
-        [
-            Mistake(
-                lambda alpha, gamma, batch: tokens(alpha, gamma),
-                "that is a row with a length of its own: a position counts only if every row"
-                " accepted it.",
-            ),
-            Mistake(
-                lambda alpha, gamma, batch: tokens(alpha**batch, gamma) - 1,
-                "the target's own token is missing: even where nothing is accepted a pass emits"
-                " one.",
-            ),
-            Mistake(
-                lambda alpha, gamma, batch: tokens(alpha / batch, gamma),
-                "rows accept independently: multiply their probabilities, do not divide.",
-            ),
-            Mistake(
-                lambda alpha, gamma, batch: tokens(alpha, gamma) / batch,
-                "each row is counted for itself; what shrinks is the probability that a position counts.",
-            ),
-        ],
-    )
+check_minimum_tokens = Check(
+    "fn(alpha, gamma, batch) → tokens per row and pass if all rows are cut to the shortest",
+    minimum_tokens,
+    BATCHES,
+    {
+        "that is a row with a length of its own: a position counts only if every row"
+        " accepted it.": lambda alpha, gamma, batch: tokens(alpha, gamma),
+        "the target's own token is missing: even where nothing is accepted a pass"
+        " emits one.": lambda alpha, gamma, batch: tokens(alpha**batch, gamma) - 1,
+        "rows accept independently: multiply their probabilities,"
+        " do not divide.": lambda alpha, gamma, batch: tokens(alpha / batch, gamma),
+        "each row is counted for itself; what shrinks is the probability that a"
+        " position counts.": lambda alpha, gamma, batch: tokens(alpha, gamma) / batch,
+    },
+)
 
 
 FED = [  # tokens in each row's cache, and the drafted tokens that each row is fed
@@ -107,31 +95,22 @@ def _positions(lengths: Sequence[int], drafts: Sequence[int], last: int = 1, at_
     return [row + zeros if at_end else zeros + row for row, zeros in zip(rows, padding)]
 
 
-def check_positions(fn: Callable[[list[int], list[int]], list[list[int]]]) -> Outcome:
-    """Check fn(lengths, drafts) → positions of the tokens that each row is fed, padded with 0."""
-    return check(
-        fn,
-        _positions,
-        FED,
-        [
-            Mistake(
-                lambda lengths, drafts: _positions([max(lengths)] * len(lengths), drafts),
-                "those are the positions of the longest row: each row continues its own text.",
-            ),
-            Mistake(
-                lambda lengths, drafts: _positions(lengths, drafts, last=0),
-                "the last token of the text is fed too, before the drafted ones.",
-            ),
-            Mistake(
-                lambda lengths, drafts: _positions([n + 1 for n in lengths], drafts),
-                "positions begin at 0: a cache of n tokens holds positions 0 to n − 1.",
-            ),
-            Mistake(
-                lambda lengths, drafts: _positions(lengths, drafts, at_end=False),
-                "pad at the end, so that the first column holds every row's last token.",
-            ),
-        ],
-    )
+check_positions = Check(
+    "fn(lengths, drafts) → positions of the tokens that each row is fed, padded with 0",
+    _positions,
+    FED,
+    {
+        "those are the positions of the longest row: each row continues its"
+        " own text.": lambda lengths, drafts: _positions([max(lengths)] * len(lengths), drafts),
+        "the last token of the text is fed too, before the drafted ones.": lambda lengths, drafts: (
+            _positions(lengths, drafts, last=0)
+        ),
+        "positions begin at 0: a cache of n tokens holds positions 0 to n"
+        " − 1.": lambda lengths, drafts: _positions([n + 1 for n in lengths], drafts),
+        "pad at the end, so that the first column holds every row's"
+        " last token.": lambda lengths, drafts: _positions(lengths, drafts, at_end=False),
+    },
+)
 
 
 LOADS = [
@@ -140,29 +119,20 @@ LOADS = [
     (0.5, 400, 2.0, 0.02),
     (10.0, 40, 1.5, 0.05),
 ]
-
-
-def check_running(fn: Callable[[float, int, float, float], float]) -> Outcome:
-    """Check fn(rate, tokens, per_round, seconds) → requests that run at a time."""
-    return check(
-        fn,
-        lambda rate, tokens, per_round, seconds: rate * tokens / per_round * seconds,
-        LOADS,
-        [
-            Mistake(
-                lambda rate, tokens, per_round, seconds: rate * tokens * seconds,
-                "that is plain decoding: with drafts a round emits per_round tokens.",
-            ),
-            Mistake(
-                lambda rate, tokens, per_round, seconds: rate * tokens / per_round,
-                "tokens ÷ per_round is a number of rounds; each of them takes some seconds.",
-            ),
-            Mistake(
-                lambda rate, tokens, per_round, seconds: rate * tokens / seconds / per_round,
-                "multiply the rounds by their seconds.",
-            ),
-        ],
-    )
+check_running = Check(
+    "fn(rate, tokens, per_round, seconds) → requests that run at a time",
+    lambda rate, tokens, per_round, seconds: rate * tokens / per_round * seconds,
+    LOADS,
+    {
+        "that is plain decoding: with drafts a round emits"
+        " per_round tokens.": lambda rate, tokens, per_round, seconds: rate * tokens * seconds,
+        "tokens ÷ per_round is a number of rounds; each of them takes"
+        " some seconds.": lambda rate, tokens, per_round, seconds: rate * tokens / per_round,
+        "multiply the rounds by their seconds.": lambda rate, tokens, per_round, seconds: (
+            rate * tokens / seconds / per_round
+        ),
+    },
+)
 
 
 SWITCHES = [  # α, batches, and the seconds of plain passes and of rounds with γ = 1
@@ -178,83 +148,57 @@ def _switch_off(alpha: float, batches, plain, drafted, bonus: float = 1.0) -> in
     return next((b for b, one, two in rows if (bonus + alpha) / two < 1 / one), 0)
 
 
-def check_switch_off(fn: Callable[..., int]) -> Outcome:
-    """Check fn(alpha, batches, plain, drafted) → first batch at which drafting loses; 0: none."""
-    return check(
-        fn,
-        _switch_off,
-        SWITCHES,
-        [
-            Mistake(
-                lambda alpha, batches, plain, drafted: _switch_off(
-                    alpha, batches, plain, drafted, bonus=0.0
-                ),
-                "a round emits 1 + α tokens: the target's own token is missing.",
-            ),
-            Mistake(
-                lambda alpha, batches, plain, drafted: _switch_off(0.0, batches, plain, drafted),
-                "a round takes longer, but emits more: compare tokens per second.",
-            ),
-            Mistake(
-                lambda alpha, batches, plain, drafted: (
-                    batches.index(_switch_off(alpha, batches, plain, drafted))
-                    if _switch_off(alpha, batches, plain, drafted)
-                    else 0
-                ),
-                "return the batch, not its number in the list.",
-            ),
-        ],
-    )
+check_switch_off = Check(
+    "fn(alpha, batches, plain, drafted) → first batch at which drafting loses; 0: none",
+    _switch_off,
+    SWITCHES,
+    {
+        "a round emits 1 + α tokens:"
+        " the target's own token is missing.": lambda alpha, batches, plain, drafted: _switch_off(
+            alpha, batches, plain, drafted, bonus=0.0
+        ),
+        "a round takes longer, but emits more:"
+        " compare tokens per second.": lambda alpha, batches, plain, drafted: _switch_off(
+            0.0, batches, plain, drafted
+        ),
+        "return the batch, not its number in the list.": lambda alpha, batches, plain, drafted: (
+            batches.index(_switch_off(alpha, batches, plain, drafted))
+            if _switch_off(alpha, batches, plain, drafted)
+            else 0
+        ),
+    },
+)
 
 
-def check_chosen_gamma(fn: Callable[[float, Sequence[float]], int]) -> Outcome:
-    """Check fn(alpha, seconds) → γ. seconds[γ]: duration of a round with γ drafts."""
-    return check(
-        fn,
-        chosen_gamma,
-        ROUNDS,
-        [
-            Mistake(
-                lambda alpha, seconds: len(seconds) - 1,
-                "that is the most tokens a round; divide them by the round's seconds.",
-            ),
-            Mistake(
-                lambda alpha, seconds: 1,
-                "that has the highest accepted ÷ drafted, at any load: the rate knows no seconds.",
-            ),
-            Mistake(
-                lambda alpha, seconds: (
-                    1
-                    + max(
-                        range(len(seconds) - 1), key=lambda g: tokens(alpha, g + 1) / seconds[g + 1]
-                    )
-                ),
-                "γ = 0 is a choice too: under load it is often the right one.",
-            ),
-        ],
-    )
+check_chosen_gamma = Check(
+    "fn(alpha, seconds) → γ. seconds[γ]: duration of a round with γ drafts.",
+    chosen_gamma,
+    ROUNDS,
+    {
+        "that is the most tokens a round;"
+        " divide them by the round's seconds.": lambda alpha, seconds: len(seconds) - 1,
+        "that has the highest accepted ÷ drafted,"
+        " at any load: the rate knows no seconds.": lambda alpha, seconds: 1,
+        "γ = 0 is a choice too: under load it is often the right one.": lambda alpha, seconds: (
+            1 + max(range(len(seconds) - 1), key=lambda g: tokens(alpha, g + 1) / seconds[g + 1])
+        ),
+    },
+)
 
 
 SURVIVALS = [[0.9, 0.8, 0.5], [1.0, 0.5, 1.0, 0.25], [0.3], [0.7, 0.0, 0.9]]
-
-
-def check_survivals(fn: Callable[[list[float]], list[float]]) -> Outcome:
-    """Check fn(chances) → the probability of each drafted token to survive."""
-    return check(
-        fn,
-        lambda chances: np.cumprod(chances).tolist(),
-        [(chances,) for chances in SURVIVALS],
-        [
-            Mistake(
-                lambda chances: list(chances),
-                "a token survives only if all tokens before it were accepted too: multiply.",
-            ),
-            Mistake(
-                lambda chances: np.minimum.accumulate(chances).tolist(),
-                "the least of the probabilities is too much: independent tests multiply.",
-            ),
-        ],
-    )
+check_survivals = Check(
+    "fn(chances) → the probability of each drafted token to survive",
+    lambda chances: np.cumprod(chances).tolist(),
+    [(chances,) for chances in SURVIVALS],
+    {
+        "a token survives only if all tokens before it were accepted"
+        " too: multiply.": lambda chances: list(chances),
+        "the least of the probabilities is too much: independent tests multiply.": lambda chances: (
+            np.minimum.accumulate(chances).tolist()
+        ),
+    },
+)
 
 
 CHANCES = [
@@ -279,31 +223,22 @@ def _admitted(chances: Sequence[float], times: Sequence[float], **options) -> in
     return next((k for k in range(len(chances)) if speeds[k + 1] <= speeds[k]), len(chances))
 
 
-def check_admitted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(chances, times) → number of drafted tokens to verify.
-
-    One more token is verified as long as it raises the expected tokens per time, and no further.
-    """
-    return check(
-        fn,
-        _admitted,
-        CHANCES,
-        [
-            Mistake(
-                lambda chances, times: int(np.argmax(_speeds(chances, times))),
-                "that searches all lengths, so whether a token is tested depends on later chances,"
-                " and these depend on the token: the distribution changes. Stop at the first drop.",
-            ),
-            Mistake(
-                lambda chances, times: _admitted(chances, times, product=False),
-                "a token counts only if all earlier ones were accepted: multiply the chances.",
-            ),
-            Mistake(
-                lambda chances, times: _admitted(chances, times, own=0.0),
-                "the target adds one token to every round: the sum begins at 1.",
-            ),
-        ],
-    )
+check_admitted = Check(
+    "fn(chances, times) → number of drafted tokens to verify. One more token is verified as long"
+    " as it raises the expected tokens per time, and no further.",
+    _admitted,
+    CHANCES,
+    {
+        "that searches all lengths, so whether a token is tested depends on later chances, and"
+        " these depend on the token: the distribution changes."
+        " Stop at the first drop.": lambda chances, times: int(np.argmax(_speeds(chances, times))),
+        "a token counts only if all earlier ones were accepted:"
+        " multiply the chances.": lambda chances, times: _admitted(chances, times, product=False),
+        "the target adds one token to every round: the sum begins at 1.": lambda chances, times: (
+            _admitted(chances, times, own=0.0)
+        ),
+    },
+)
 
 
 BUDGETS = [
@@ -335,51 +270,32 @@ def _shared(chances: Sequence[Sequence[float]], budget: int) -> list[int]:
     return lengths
 
 
-def check_lengths(fn: Callable[[list[list[float]], int], list[int]]) -> Outcome:
-    """Check fn(chances, budget) → the number of verified tokens of each row."""
-    return check(
-        fn,
-        lambda chances, budget: within(budget, chances),
-        BUDGETS,
-        [
-            Mistake(
-                _without_products,
-                "a token counts only if all earlier ones were accepted: sort by the products.",
-            ),
-            Mistake(
-                _shared,
-                "that gives every row the same: a sure row should get more than an unsure one.",
-            ),
-        ],
-    )
+check_lengths = Check(
+    "fn(chances, budget) → the number of verified tokens of each row",
+    lambda chances, budget: within(budget, chances),
+    BUDGETS,
+    {
+        "a token counts only if all earlier ones were accepted:"
+        " sort by the products.": _without_products,
+        "that gives every row the same: a sure row should get more than an unsure one.": _shared,
+    },
+)
 
 
-def check_masks(
-    fn: Callable[[Sequence[Sequence[int]], int, Sequence[int]], Sequence[Sequence[float]]],
-) -> Outcome:
-    """Check fn(moves, state, drafted) → rows of 0 and 1, one row more than there are drafts."""
-    return check(
-        fn,
-        masks,
-        PATHS,
-        [
-            Mistake(
-                lambda moves, state, drafted: (
-                    [[float(move >= 0) for move in moves[state]]] * (len(drafted) + 1)
-                ),
-                "that is the root's mask at every position: move the automaton along the draft.",
-            ),
-            Mistake(
-                lambda moves, state, drafted: masks(moves, state, drafted)[:-1],
-                "the row after the last draft is missing: the bonus token needs a mask too.",
-            ),
-            Mistake(
-                lambda moves, state, drafted: masks(moves, state, drafted)[1:],
-                "the first mask belongs before the first draft: look at the state, then move.",
-            ),
-            Mistake(
-                without_a_guard,
-                "after a forbidden token nothing is allowed: in Python, −1 is the last state.",
-            ),
-        ],
-    )
+check_masks = Check(
+    "fn(moves, state, drafted) → rows of 0 and 1, one row more than there are drafts",
+    masks,
+    PATHS,
+    {
+        "that is the root's mask at every position:"
+        " move the automaton along the draft.": lambda moves, state, drafted: (
+            [[float(move >= 0) for move in moves[state]]] * (len(drafted) + 1)
+        ),
+        "the row after the last draft is missing: the bonus token needs a"
+        " mask too.": lambda moves, state, drafted: masks(moves, state, drafted)[:-1],
+        "the first mask belongs before the first draft: look at the state,"
+        " then move.": lambda moves, state, drafted: masks(moves, state, drafted)[1:],
+        "after a forbidden token nothing is allowed:"
+        " in Python, −1 is the last state.": without_a_guard,
+    },
+)

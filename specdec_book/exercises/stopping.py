@@ -1,10 +1,10 @@
 """Checks for the exercises on when to stop drafting, on hidden drafts and on several drafters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 SURE = [
     ([0.9, 0.8, 0.3, 0.9, 0.2], 0.4),
@@ -20,30 +20,20 @@ def _length(q: Sequence[float], threshold: float, after: int = 1) -> int:
     return len(q) if at is None else at + after
 
 
-def check_length(fn: Callable[[list[float], float], int]) -> Outcome:
-    """Check fn(q, threshold) → number of drafted tokens."""
-    return check(
-        fn,
-        _length,
-        SURE,
-        [
-            Mistake(
-                lambda q, threshold: _length(q, threshold, after=0),
-                "that drops the unsure token after looking at it, which changes the distribution:"
-                " stop after it, never before.",
-            ),
-            Mistake(
-                lambda q, threshold: sum(value >= threshold for value in q),
-                "drafting ends at the first unsure token; you count sure ones after it.",
-            ),
-            Mistake(
-                lambda q, threshold: next(
-                    (i + 1 for i, value in enumerate(q) if value <= threshold), len(q)
-                ),
-                "a token exactly at the threshold is sure enough: stop below it.",
-            ),
-        ],
-    )
+check_length = Check(
+    "fn(q, threshold) → number of drafted tokens",
+    _length,
+    SURE,
+    {
+        "that drops the unsure token after looking at it, which changes the distribution: stop"
+        " after it, never before.": lambda q, threshold: _length(q, threshold, after=0),
+        "drafting ends at the first unsure token; you count sure ones"
+        " after it.": lambda q, threshold: sum(value >= threshold for value in q),
+        "a token exactly at the threshold is sure enough: stop below it.": lambda q, threshold: (
+            next((i + 1 for i, value in enumerate(q) if value <= threshold), len(q))
+        ),
+    },
+)
 
 
 RISKS = [
@@ -61,36 +51,22 @@ def _risk_length(chances: Sequence[float], risk: float, after: int = 1) -> int:
     return len(chances) if at is None else at + after
 
 
-def check_risk_length(fn: Callable[[list[float], float], int]) -> Outcome:
-    """Check fn(chances, risk) → number of drafted tokens."""
-    return check(
-        fn,
-        _risk_length,
-        RISKS,
-        [
-            Mistake(
-                lambda chances, risk: _risk_length(chances, risk, after=0),
-                "that drops the last token after looking at it, which changes the distribution:"
-                " stop after it, never before.",
-            ),
-            Mistake(
-                lambda chances, risk: _length(chances, 1 - risk),
-                "that looks at one token at a time: all tokens so far are accepted with the product"
-                " of their chances.",
-            ),
-            Mistake(
-                lambda chances, risk: next(
-                    (
-                        i + 1
-                        for i in range(len(chances))
-                        if sum(1 - a for a in chances[: i + 1]) > risk
-                    ),
-                    len(chances),
-                ),
-                "probabilities of rejection do not add up: multiply the chances of acceptance.",
-            ),
-        ],
-    )
+check_risk_length = Check(
+    "fn(chances, risk) → number of drafted tokens",
+    _risk_length,
+    RISKS,
+    {
+        "that drops the last token after looking at it, which changes the distribution: stop after"
+        " it, never before.": lambda chances, risk: _risk_length(chances, risk, after=0),
+        "that looks at one token at a time: all tokens so far are accepted with the product of"
+        " their chances.": lambda chances, risk: _length(chances, 1 - risk),
+        "probabilities of rejection do not add up:"
+        " multiply the chances of acceptance.": lambda chances, risk: next(
+            (i + 1 for i in range(len(chances)) if sum(1 - a for a in chances[: i + 1]) > risk),
+            len(chances),
+        ),
+    },
+)
 
 
 GUESSES = [
@@ -107,53 +83,35 @@ def _agreement(guess: Sequence[int], text: Sequence[int]) -> int:
     return next((i for i, (a, b) in pairs if a != b), len(guess))
 
 
-def check_score(fn: Callable[[list[int], list[int]], int]) -> Outcome:
-    """Check fn(guess, text) → tokens that a round with this draft would have emitted."""
-    return check(
-        fn,
-        lambda guess, text: _agreement(guess, text) + 1,
-        GUESSES,
-        [
-            Mistake(
-                _agreement,
-                "those are the accepted tokens; the target adds one of its own in every round.",
-            ),
-            Mistake(
-                lambda guess, text: len(guess) + 1,
-                "that counts the whole draft as accepted: it ends at the first other token.",
-            ),
-            Mistake(
-                lambda guess, text: sum(a == b for a, b in zip(guess, text)) + 1,
-                "a token after the first rejected one is not emitted, even if it agrees.",
-            ),
-        ],
-    )
+check_score = Check(
+    "fn(guess, text) → tokens that a round with this draft would have emitted",
+    lambda guess, text: _agreement(guess, text) + 1,
+    GUESSES,
+    {
+        "those are the accepted tokens; the target adds one of its own in every round.": _agreement,
+        "that counts the whole draft as accepted:"
+        " it ends at the first other token.": lambda guess, text: len(guess) + 1,
+        "a token after the first rejected one is not emitted,"
+        " even if it agrees.": lambda guess, text: sum(a == b for a, b in zip(guess, text)) + 1,
+    },
+)
 
 
 LAYERS = [(0.3, 6, 2.0, 1.2), (0.1, 4, 1.5, 1.5), (0.5, 8, 3.0, 1.1), (0.2, 5, 1.2, 1.6)]
-
-
-def check_cascade_gain(fn: Callable[[float, int, float, float], float]) -> Outcome:
-    """Check fn(c, gamma, tau, v) → speedup of a target's round whose draft comes from a cascade."""
-    return check(
-        fn,
-        lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma * v / tau),
-        LAYERS,
-        [
-            Mistake(
-                lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma / tau),
-                "an inner round verifies several tokens: it costs v passes of the middle model.",
-            ),
-            Mistake(
-                lambda c, gamma, tau, v: tau / v,
-                "only the draft gets faster by τ ÷ v; the target's pass takes as long as before.",
-            ),
-            Mistake(
-                lambda c, gamma, tau, v: (1 + c * gamma * v / tau) / (1 + c * gamma),
-                "that is the new time divided by the old one: exchange them.",
-            ),
-        ],
-    )
+check_cascade_gain = Check(
+    "fn(c, gamma, tau, v) → speedup of a target's round whose draft comes from a cascade",
+    lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma * v / tau),
+    LAYERS,
+    {
+        "an inner round verifies several tokens: it costs v passes of the"
+        " middle model.": lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma / tau),
+        "only the draft gets faster by τ ÷ v;"
+        " the target's pass takes as long as before.": lambda c, gamma, tau, v: tau / v,
+        "that is the new time divided by the old one: exchange them.": lambda c, gamma, tau, v: (
+            (1 + c * gamma * v / tau) / (1 + c * gamma)
+        ),
+    },
+)
 
 
 PLAYED = [  # tokens, costs and rounds of each drafter, and the bonus
@@ -177,54 +135,36 @@ def _choice(
     return int(indexes.argmax()) if indexes.max() > plain else -1
 
 
-def check_choice(fn: Callable[[list[float], list[float], list[float], float], int]) -> Outcome:
-    """Check fn(tokens, costs, rounds, bonus) → number of the drafter that plays; −1: none."""
-    return check(
-        fn,
-        _choice,
-        PLAYED,
-        [
-            Mistake(
-                lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, bonus, plain=0),
-                "a drafter with an index of 1 or less is slower than plain decoding: return −1.",
-            ),
-            Mistake(
-                lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, 0.0),
-                "the bonus is missing: a drafter that waits must be tried again at some time.",
-            ),
-            Mistake(
-                lambda tokens, costs, rounds, bonus: _choice(tokens, rounds, rounds, bonus),
-                "divide by the costs, not by the rounds: a long draft may emit more and cost more.",
-            ),
-        ],
-    )
+check_choice = Check(
+    "fn(tokens, costs, rounds, bonus) → number of the drafter that plays; −1: none",
+    _choice,
+    PLAYED,
+    {
+        "a drafter with an index of 1 or less is slower than plain decoding: return"
+        " −1.": lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, bonus, plain=0),
+        "the bonus is missing: a drafter that waits must be tried again at"
+        " some time.": lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, 0.0),
+        "divide by the costs, not by the rounds: a long draft may emit more and"
+        " cost more.": lambda tokens, costs, rounds, bonus: _choice(tokens, rounds, rounds, bonus),
+    },
+)
 
 
 OVERLAP = [(0.1, 6, 0.8), (0.3, 4, 0.5), (0.05, 4, 1.0), (0.2, 5, 0.0)]
-
-
-def check_overlap_gain(fn: Callable[[float, int, float], float]) -> Outcome:
-    """Check fn(c, gamma, hit) → speedup if a share of all drafts was made during verification."""
-    return check(
-        fn,
-        lambda c, gamma, hit: (1 + c * gamma) / (1 + (1 - hit) * c * gamma),
-        OVERLAP,
-        [
-            Mistake(
-                lambda c, gamma, hit: 1 + c * gamma,
-                "after a miss the draft is made after the verdict: only hits save its time.",
-            ),
-            Mistake(
-                lambda c, gamma, hit: 1 + hit * c * gamma,
-                "use mean times, not mean speeds: a round takes 1 + (1 − hit)·c·gamma on average;"
-                " divide the time without overlap by that.",
-            ),
-            Mistake(
-                lambda c, gamma, hit: (1 + c * gamma) / (1 + hit * c * gamma),
-                "a hit saves the draft's time, a miss costs it: exchange them.",
-            ),
-        ],
-    )
+check_overlap_gain = Check(
+    "fn(c, gamma, hit) → speedup if a share of all drafts was made during verification",
+    lambda c, gamma, hit: (1 + c * gamma) / (1 + (1 - hit) * c * gamma),
+    OVERLAP,
+    {
+        "after a miss the draft is made after the verdict:"
+        " only hits save its time.": lambda c, gamma, hit: 1 + c * gamma,
+        "use mean times, not mean speeds: a round takes 1 + (1 − hit)·c·gamma on average; divide"
+        " the time without overlap by that.": lambda c, gamma, hit: 1 + hit * c * gamma,
+        "a hit saves the draft's time, a miss costs it: exchange them.": lambda c, gamma, hit: (
+            (1 + c * gamma) / (1 + hit * c * gamma)
+        ),
+    },
+)
 
 
 RIGHTS = [
@@ -253,29 +193,20 @@ def _constant_speed(
     return len(right) / (rounds + c * drafted)
 
 
-def check_constant_speed(fn: Callable[[list[int], int, float], float]) -> Outcome:
-    """Check fn(right, gamma, c) → tokens per pass time of a constant draft length."""
-    return check(
-        fn,
-        _constant_speed,
-        RIGHTS,
-        [
-            Mistake(
-                lambda right, gamma, c: _constant_speed(right, gamma, c, added=0),
-                "every round adds one token of the target after the accepted ones: move on by"
-                " accepted + 1.",
-            ),
-            Mistake(
-                lambda right, gamma, c: _constant_speed(right, gamma, c, wasted=False),
-                "rejected drafts cost time too: count all drafted tokens.",
-            ),
-            Mistake(
-                lambda right, gamma, c: _constant_speed(right, gamma, c, cut=False),
-                "the last draft is cut: before the end of the text, at most"
-                " len(right) − position − 1 tokens are drafted.",
-            ),
-        ],
-    )
+check_constant_speed = Check(
+    "fn(right, gamma, c) → tokens per pass time of a constant draft length",
+    _constant_speed,
+    RIGHTS,
+    {
+        "every round adds one token of the target after the accepted ones: move on by accepted"
+        " + 1.": lambda right, gamma, c: _constant_speed(right, gamma, c, added=0),
+        "rejected drafts cost time too: count all drafted tokens.": lambda right, gamma, c: (
+            _constant_speed(right, gamma, c, wasted=False)
+        ),
+        "the last draft is cut: before the end of the text, at most len(right) − position − 1"
+        " tokens are drafted.": lambda right, gamma, c: _constant_speed(right, gamma, c, cut=False),
+    },
+)
 
 
 NOISES = [
@@ -285,25 +216,17 @@ NOISES = [
     ([0.25, 0.25, 0.5], [1.2, -0.4, 0.1]),
     ([0.6, 0.39, 0.01], [0.1, 0.3, 0.9]),
 ]
-
-
-def check_shared_draw(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(p, noise) → the token that Gumbel noise draws from a distribution."""
-    return check(
-        fn,
-        lambda p, noise: int(np.argmax(np.log(p) + np.asarray(noise))),
-        NOISES,
-        [
-            Mistake(
-                lambda p, noise: int(np.argmax(np.asarray(p) + np.asarray(noise))),
-                "add the noise to log p, not to p: otherwise the token is not drawn from p.",
-            ),
-            Mistake(
-                lambda p, noise: int(np.argmax(p)),
-                "that is the likeliest token, without any noise: every draw would be the same.",
-            ),
-        ],
-    )
+check_shared_draw = Check(
+    "fn(p, noise) → the token that Gumbel noise draws from a distribution",
+    lambda p, noise: int(np.argmax(np.log(p) + np.asarray(noise))),
+    NOISES,
+    {
+        "add the noise to log p, not to p: otherwise the token is not drawn"
+        " from p.": lambda p, noise: int(np.argmax(np.asarray(p) + np.asarray(noise))),
+        "that is the likeliest token,"
+        " without any noise: every draw would be the same.": lambda p, noise: int(np.argmax(p)),
+    },
+)
 
 
 PREPARED = [(0.25, 4, 3, 0.0), (0.25, 4, 3, 0.1), (0.1, 2, 2, 0.5), (0.05, 6, 3, 0.2)]
@@ -314,27 +237,18 @@ def _hit_gain(c: float, gamma: int, fan: int, growth: float, verdicts: int = 1) 
     return (1 + c * gamma) / max(1.0, preparing)
 
 
-def check_hit_gain(fn: Callable[[float, int, int, float], float]) -> Outcome:
-    """Check fn(c, gamma, fan, growth) → speedup of a round of Saguaro whose draft is ready."""
-    return check(
-        fn,
-        _hit_gain,
-        PREPARED,
-        [
-            Mistake(
-                lambda c, gamma, fan, growth: _hit_gain(c, gamma, fan, growth, verdicts=0),
-                "with gamma drafted tokens there are gamma + 1 verdicts: 0 to gamma accepted.",
-            ),
-            Mistake(
-                lambda c, gamma, fan, growth: 1 + c * gamma,
-                "that prices all prepared drafts as free: the round lasts until they are finished.",
-            ),
-            Mistake(
-                lambda c, gamma, fan, growth: (
-                    (1 + c * gamma) / (1 + c * gamma * (1 + growth * ((gamma + 1) * fan - 1)))
-                ),
-                "the target verifies while the drafts are prepared: take the longer of the two"
-                " times, not their sum.",
-            ),
-        ],
-    )
+check_hit_gain = Check(
+    "fn(c, gamma, fan, growth) → speedup of a round of Saguaro whose draft is ready",
+    _hit_gain,
+    PREPARED,
+    {
+        "with gamma drafted tokens there are gamma + 1 verdicts: 0 to gamma"
+        " accepted.": lambda c, gamma, fan, growth: _hit_gain(c, gamma, fan, growth, verdicts=0),
+        "that prices all prepared drafts as free:"
+        " the round lasts until they are finished.": lambda c, gamma, fan, growth: 1 + c * gamma,
+        "the target verifies while the drafts are prepared: take the longer of the two times, not"
+        " their sum.": lambda c, gamma, fan, growth: (
+            (1 + c * gamma) / (1 + c * gamma * (1 + growth * ((gamma + 1) * fan - 1)))
+        ),
+    },
+)

@@ -2,9 +2,9 @@
 draft learns from, masks, the best choice among k tokens, blocks of several tokens per pass."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 
 LAWS = [
     ([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
@@ -23,25 +23,18 @@ def _variation(p: Sequence[float], q: Sequence[float]) -> float:
     return sum(abs(a - b) for a, b in zip(p, q)) / 2
 
 
-def check_variation(fn: Callable[[list[float], list[float]], float]) -> Outcome:
-    """Check fn(p, q) → the rate at which drafts from q are rejected."""
-    return check(
-        fn,
-        _variation,
-        LAWS,
-        [
-            Mistake(
-                lambda p, q: 2 * _variation(p, q),
-                "every difference is counted twice: once where q is too large and once where it is"
-                " too small. So halve it.",
-            ),
-            Mistake(lambda p, q: 1 - _variation(p, q), "that is α itself. The loss is 1 − α."),
-            Mistake(
-                lambda p, q: sum(a * math.log(a / b) for a, b in zip(p, q)),
-                "that is KL(p‖q). It bounds the rate of rejection, but it is a different number.",
-            ),
-        ],
-    )
+check_variation = Check(
+    "fn(p, q) → the rate at which drafts from q are rejected",
+    _variation,
+    LAWS,
+    {
+        "every difference is counted twice: once where q is too large and once where it is too"
+        " small. So halve it.": lambda p, q: 2 * _variation(p, q),
+        "that is α itself. The loss is 1 − α.": lambda p, q: 1 - _variation(p, q),
+        "that is KL(p‖q). It bounds the rate of rejection, but it is a"
+        " different number.": lambda p, q: sum(a * math.log(a / b) for a, b in zip(p, q)),
+    },
+)
 
 
 def _places(prompt: int, rounds: Sequence, bonus: bool = False, shift: int = 0) -> list[int]:
@@ -55,28 +48,19 @@ def _places(prompt: int, rounds: Sequence, bonus: bool = False, shift: int = 0) 
     return places
 
 
-def check_places(fn: Callable[[int, list], Sequence[int]]) -> Outcome:
-    """Check fn(prompt, rounds) → for each rejected draft, the number of tokens before it."""
-    return check(
-        fn,
-        _places,
-        ROUNDS,
-        [
-            Mistake(
-                lambda prompt, rounds: _places(prompt, rounds, shift=1),
-                "one too far: the recovered token is at that position, and the row after it predicts"
-                " the token that follows.",
-            ),
-            Mistake(
-                lambda prompt, rounds: _places(prompt, rounds, bonus=True),
-                "a round that accepts all drafts rejects nothing. Its last token is a bonus token.",
-            ),
-            Mistake(
-                lambda prompt, rounds: [prompt + k for k, refused in rounds if refused],
-                "the text grows. Every round adds its accepted tokens and one more.",
-            ),
-        ],
-    )
+check_places = Check(
+    "fn(prompt, rounds) → for each rejected draft, the number of tokens before it",
+    _places,
+    ROUNDS,
+    {
+        "one too far: the recovered token is at that position, and the row after it predicts the"
+        " token that follows.": lambda prompt, rounds: _places(prompt, rounds, shift=1),
+        "a round that accepts all drafts rejects nothing. Its last token is a"
+        " bonus token.": lambda prompt, rounds: _places(prompt, rounds, bonus=True),
+        "the text grows. Every round adds its accepted tokens and"
+        " one more.": lambda prompt, rounds: [prompt + k for k, refused in rounds if refused],
+    },
+)
 
 
 def _kl(p: Sequence[float], q: Sequence[float]) -> float:
@@ -92,45 +76,34 @@ def _hybrid(
     return share * kl + (1 - share) * _variation(p, q)
 
 
-def check_hybrid(fn: Callable[[list[float], list[float]], float]) -> Outcome:
-    """Check fn(p, q) → λ KL(p‖q) + (1 − λ) TV, with λ = exp(−3α)."""
-    return check(
-        fn,
-        _hybrid,
-        LAWS,
-        [
-            Mistake(
-                lambda p, q: _variation(p, q) + _kl(p, q) - _hybrid(p, q),
-                "λ is the weight of the divergence: it must be near 1 while α is small.",
-            ),
-            Mistake(
-                lambda p, q: _hybrid(p, q, sign=1.0), "mind the sign: λ = exp(−3α) is at most 1."
-            ),
-            Mistake(
-                lambda p, q: _hybrid(p, q, reverse=True),
-                "that uses KL(q‖p). The hybrid begins as the forward divergence, KL(p‖q).",
-            ),
-        ],
-    )
+check_hybrid = Check(
+    "fn(p, q) → λ KL(p‖q) + (1 − λ) TV, with λ = exp(−3α)",
+    _hybrid,
+    LAWS,
+    {
+        "λ is the weight of the divergence: it must be near 1 while α is small.": lambda p, q: (
+            _variation(p, q) + _kl(p, q) - _hybrid(p, q)
+        ),
+        "mind the sign: λ = exp(−3α) is at most 1.": lambda p, q: _hybrid(p, q, sign=1.0),
+        "that uses KL(q‖p). The hybrid begins as the forward divergence, KL(p‖q).": lambda p, q: (
+            _hybrid(p, q, reverse=True)
+        ),
+    },
+)
 
 
-def check_fed(fn: Callable[[list[int], int, int], Sequence[int]]) -> Outcome:
-    """Check fn(fresh, gamma, mask) → the tokens of PARD's pass: the new text and the masks."""
-    return check(
-        fn,
-        lambda fresh, gamma, mask: [*fresh, *[mask] * (gamma - 1)],
-        [([5, 7], 4, 9), ([3], 1, 9), ([2, 2, 8], 2, 9)],
-        [
-            Mistake(
-                lambda fresh, gamma, mask: [*fresh, *[mask] * gamma],
-                "one mask too many: the last token of the text predicts the first draft itself.",
-            ),
-            Mistake(
-                lambda fresh, gamma, mask: [mask] * (gamma - 1),
-                "the pass also feeds the text that the cache lacks.",
-            ),
-        ],
-    )
+check_fed = Check(
+    "fn(fresh, gamma, mask) → the tokens of PARD's pass: the new text and the masks",
+    lambda fresh, gamma, mask: [*fresh, *[mask] * (gamma - 1)],
+    [([5, 7], 4, 9), ([3], 1, 9), ([2, 2, 8], 2, 9)],
+    {
+        "one mask too many: the last token of the text predicts the first"
+        " draft itself.": lambda fresh, gamma, mask: [*fresh, *[mask] * gamma],
+        "the pass also feeds the text that the cache lacks.": lambda fresh, gamma, mask: (
+            [mask] * (gamma - 1)
+        ),
+    },
+)
 
 
 def _kept(ranks: Sequence[Sequence[int]], k: int) -> float:
@@ -138,23 +111,17 @@ def _kept(ranks: Sequence[Sequence[int]], k: int) -> float:
     return sum(counts) / len(counts)
 
 
-def check_kept(fn: Callable[[list[list[int]], int], float]) -> Outcome:
-    """Check fn(ranks, k) → drafted tokens per round that the best choice among k would keep."""
-    return check(
-        fn,
-        _kept,
-        [([[0, 3, 2], [1, 0, 5]], 1), ([[0, 3, 0], [1, 0, 5]], 4), ([[2, 0], [0, 0], [9, 0]], 2)],
-        [
-            Mistake(
-                lambda ranks, k: sum(rank < k for row in ranks for rank in row) / len(ranks),
-                "stop at the first miss: later tokens of the round are rejected with it.",
-            ),
-            Mistake(
-                lambda ranks, k: _kept(ranks, k + 1),
-                "rank 0 is the likeliest token, so the k likeliest have the ranks below k.",
-            ),
-        ],
-    )
+check_kept = Check(
+    "fn(ranks, k) → drafted tokens per round that the best choice among k would keep",
+    _kept,
+    [([[0, 3, 2], [1, 0, 5]], 1), ([[0, 3, 0], [1, 0, 5]], 4), ([[2, 0], [0, 0], [9, 0]], 2)],
+    {
+        "stop at the first miss: later tokens of the round are rejected"
+        " with it.": lambda ranks, k: sum(rank < k for row in ranks for rank in row) / len(ranks),
+        "rank 0 is the likeliest token,"
+        " so the k likeliest have the ranks below k.": lambda ranks, k: _kept(ranks, k + 1),
+    },
+)
 
 
 def _blocks(alpha: float, beta: float, k: int, passes: int, c: float, anew: bool = True) -> float:
@@ -167,37 +134,23 @@ def _blocks(alpha: float, beta: float, k: int, passes: int, c: float, anew: bool
     return expected / (1 + passes * c)
 
 
-def check_blocks(fn: Callable[[float, float, int, int, float], float]) -> Outcome:
-    """Check fn(alpha, beta, k, passes, c) → speedup of a draft that drafts k tokens with each of
-    its passes.
-
-    A block's first token is accepted at rate alpha, its others at rate beta, and a pass costs c.
-    Source: Gao et al. 2024, arXiv 2412.12639 (Falcon's blocks).
-    """
-    return check(
-        fn,
-        _blocks,
-        BLOCKS,
-        [
-            Mistake(
-                lambda alpha, beta, k, passes, c: (
-                    _blocks(alpha, beta, k, passes, c) * (1 + passes * c) / (1 + k * passes * c)
-                ),
-                "a pass drafts k tokens and is paid once. The cost is passes · c, not c per token.",
-            ),
-            Mistake(
-                lambda alpha, beta, k, passes, c: (
-                    _blocks(alpha, beta, k, passes, c) - 1 / (1 + passes * c)
-                ),
-                "every round emits one token more than it accepts.",
-            ),
-            Mistake(
-                lambda alpha, beta, k, passes, c: _blocks(beta, alpha, k, passes, c),
-                "the rates are exchanged. The first token of a block sees all tokens before it.",
-            ),
-            Mistake(
-                lambda alpha, beta, k, passes, c: _blocks(alpha, beta, k, passes, c, False),
-                "every block begins anew with a token that sees all tokens before it.",
-            ),
-        ],
-    )
+check_blocks = Check(
+    "fn(alpha, beta, k, passes, c) → speedup of a draft that drafts k tokens with each of its"
+    " passes. A block's first token is accepted at rate alpha, its others at rate beta, and a pass"
+    " costs c. Source: Gao et al. 2024, arXiv 2412.12639 (Falcon's blocks).",
+    _blocks,
+    BLOCKS,
+    {
+        "a pass drafts k tokens and is paid once."
+        " The cost is passes · c, not c per token.": lambda alpha, beta, k, passes, c: (
+            _blocks(alpha, beta, k, passes, c) * (1 + passes * c) / (1 + k * passes * c)
+        ),
+        "every round emits one token more than it accepts.": lambda alpha, beta, k, passes, c: (
+            _blocks(alpha, beta, k, passes, c) - 1 / (1 + passes * c)
+        ),
+        "the rates are exchanged. The first token of a block sees all tokens"
+        " before it.": lambda alpha, beta, k, passes, c: _blocks(beta, alpha, k, passes, c),
+        "every block begins anew with a token that sees all tokens"
+        " before it.": lambda alpha, beta, k, passes, c: _blocks(alpha, beta, k, passes, c, False),
+    },
+)

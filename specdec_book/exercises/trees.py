@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_book.exercises.check import Check
 from specdec_lite import theory
 from specdec_lite.drafters.trees import best_shape, expected_tokens
 
@@ -31,28 +31,21 @@ def _unscaled(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.maximum(p - q, 0)
 
 
-def check_sibling_acceptance(fn: Callable[[list, list, int], float]) -> Outcome:
-    """Check fn(p, q, k) → probability that the walk accepts one of k independent draws from q."""
-    return check(
-        fn,
-        lambda p, q, k: _siblings(p, q, k, theory.residual),
-        CASES,
-        [
-            Mistake(
-                lambda p, q, k: _siblings(p, q, k, lambda p, q: p),
-                "that tests every draw against the untouched p: after a rejection p becomes the"
-                " residual, norm(max(0, p − q)).",
-            ),
-            Mistake(
-                lambda p, q, k: _siblings(p, q, k, _unscaled),
-                "the residual must be a distribution again: divide it by its sum.",
-            ),
-            Mistake(
-                lambda p, q, k: _siblings(p, q, 1, theory.residual) ** k,
-                "that is the probability that all k are accepted; one of them is enough.",
-            ),
-        ],
-    )
+check_sibling_acceptance = Check(
+    "fn(p, q, k) → probability that the walk accepts one of k independent draws from q",
+    lambda p, q, k: _siblings(p, q, k, theory.residual),
+    CASES,
+    {
+        "that tests every draw against the untouched p: after a rejection p becomes the residual,"
+        " norm(max(0, p − q)).": lambda p, q, k: _siblings(p, q, k, lambda p, q: p),
+        "the residual must be a distribution again: divide it by its sum.": lambda p, q, k: (
+            _siblings(p, q, k, _unscaled)
+        ),
+        "that is the probability that all k are accepted; one of them is enough.": lambda p, q, k: (
+            _siblings(p, q, 1, theory.residual) ** k
+        ),
+    },
+)
 
 
 def _cut(p: Sequence[float], q: Sequence[float], k: int, inside: Callable) -> float:
@@ -60,29 +53,21 @@ def _cut(p: Sequence[float], q: Sequence[float], k: int, inside: Callable) -> fl
     return min(sum(p[x] for x in h) + 1 - inside([q[x] for x in h], k) for h in subsets)
 
 
-def check_best_acceptance(fn: Callable[[list, list, int], float]) -> Outcome:
-    """Check fn(p, q, k) → the highest acceptance that any lossless rule reaches with k independent
-    draws."""
-    return check(
-        fn,
-        lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside) ** k),
-        CASES,
-        [
-            Mistake(
-                lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside)),
-                "D is inside H only if all k draws are in H: raise it, q(H) to the k.",
-            ),
-            Mistake(
-                lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(x**k for x in inside)),
-                "the draws may be different tokens of H: use (Σ q)^k, not Σ q^k.",
-            ),
-            Mistake(
-                lambda p, q, k: min(1.0, sum(min(a, k * b) for a, b in zip(p, q))),
-                "Σ min(p, k·q) is only an upper bound: it is not reached, because two draws may be one"
-                " token.",
-            ),
-        ],
-    )
+check_best_acceptance = Check(
+    "fn(p, q, k) → the highest acceptance that any lossless rule reaches with k independent draws",
+    lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside) ** k),
+    CASES,
+    {
+        "D is inside H only if all k draws are in H: raise it, q(H) to the k.": lambda p, q, k: (
+            _cut(p, q, k, lambda inside, k: sum(inside))
+        ),
+        "the draws may be different tokens of H: use (Σ q)^k, not Σ q^k.": lambda p, q, k: _cut(
+            p, q, k, lambda inside, k: sum(x**k for x in inside)
+        ),
+        "Σ min(p, k·q) is only an upper bound: it is not reached, because two draws may be one"
+        " token.": lambda p, q, k: min(1.0, sum(min(a, k * b) for a, b in zip(p, q))),
+    },
+)
 
 
 RATES = [[0.6, 0.15, 0.06], [0.4, 0.3, 0.1], [0.8], [0.2, 0.1]]
@@ -102,23 +87,17 @@ def _budget(rates: Sequence[float], times: Sequence[float], worth: Callable) -> 
     return int(np.argmax([worth(_tokens(rates, m), times, m) for m in range(len(times))]))
 
 
-def check_best_budget(fn: Callable[[list, list], int]) -> Outcome:
-    """Check fn(rates, times) → the number of drafted nodes with the most tokens per second.
-    times[m]: duration of a round with m nodes."""
-    return check(
-        fn,
-        lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens / times[m]),
-        list(zip(RATES, TIMES)),
-        [
-            Mistake(
-                lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens),
-                "that is the budget with the most tokens per *pass*: divide by the round's time.",
-            ),
-            Mistake(
-                lambda rates, times: _budget(
-                    rates, times, lambda tokens, times, m: (tokens - 1) / times[m]
-                ),
-                "the target adds one token to every round, drafted or not: begin at 1.",
-            ),
-        ],
-    )
+check_best_budget = Check(
+    "fn(rates, times) → the number of drafted nodes with the most tokens per second. times[m]:"
+    " duration of a round with m nodes.",
+    lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens / times[m]),
+    list(zip(RATES, TIMES)),
+    {
+        "that is the budget with the most tokens per *pass*: divide by the round's"
+        " time.": lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens),
+        "the target adds one token to every round,"
+        " drafted or not: begin at 1.": lambda rates, times: _budget(
+            rates, times, lambda tokens, times, m: (tokens - 1) / times[m]
+        ),
+    },
+)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from specdec_book.exercises import answer, decoding
-from specdec_book.exercises.check import HINT, UNWRITTEN, check
+from specdec_book.exercises.check import HINT, UNWRITTEN, Check
+
+DOUBLED = Check("fn(x) → 2 · x", lambda x: 2 * x, [(1,), (2,)], {})
 
 
 def endless(x):
@@ -39,7 +41,7 @@ def interrupts(x):
 
 def told(fn) -> str:
     """Return what a check of doubling a number says of a function."""
-    outcome = check(fn, lambda x: 2 * x, [(1,), (2,)])
+    outcome = DOUBLED(fn)
     assert not outcome
     return outcome.message
 
@@ -70,7 +72,7 @@ def test_no_exception_arrives_after_an_answer_in_time(monkeypatch):
         return 2 * x
 
     for _ in range(20):
-        check(slow, lambda x: 2 * x, [(1,)])
+        DOUBLED(slow)
     time.sleep(0.05)
     assert sum(range(10_000)) == 49_995_000
 
@@ -132,7 +134,7 @@ def test_a_hint_is_offered_after_two_wrong_answers():
 
     messages = [told(my_double) for _ in range(3)]
     assert [HINT in message for message in messages] == [False, True, True]
-    assert check(lambda x: 2 * x, lambda x: 2 * x, [(1,)])
+    assert DOUBLED(lambda x: 2 * x)
 
 
 def test_an_answer_in_numpy_or_torch_prints_no_warning():

@@ -3,44 +3,22 @@ mistake that its check declares is named."""
 
 import json
 import re
-import sys
-from collections.abc import Callable
 
 import pytest
 from conftest import ROOT
 from solutions import CHAPTERS, exercises
 
 from specdec_book.exercises import decoding, eagle, memory
-from specdec_book.exercises.check import HINT, UNWRITTEN, Mistake, Outcome
+from specdec_book.exercises.check import HINT, UNWRITTEN, Check
 
-RIGHT = {exercise.check: exercise.solution for exercise in exercises()}
-CHECKS = [*RIGHT]
-
-
-def declared(check: Callable) -> list[Mistake]:
-    """Return the mistakes that a check of single values hands on to be recognized."""
-    module, mistakes = sys.modules[check.__module__], []
-    compare = module.check
-
-    def noted(fn, right, cases, known=(), given_as=None) -> Outcome:
-        mistakes.extend(known)
-        return Outcome(True, "")
-
-    module.check = noted
-    try:
-        check(lambda: None)
-    finally:
-        module.check = compare
-    return mistakes
-
-
+NAMES = {exercise.check: f"{exercise.chapter[:3]}{exercise.asked}" for exercise in exercises()}
+CHECKS = [*NAMES]
 # check_lossless enumerates a rule instead; its mistakes are in test_exercises_lossless.
-COMPARING = [check for check in CHECKS if check.__name__ != "check_lossless"]
-MISTAKES = [(check, mistake) for check in COMPARING for mistake in declared(check)]
+COMPARING = [check for check in CHECKS if isinstance(check, Check)]
+MISTAKES = [(check, *mistake) for check in COMPARING for mistake in check.mistakes]
 
-called = lambda check: f"{check.__module__.rsplit('.', 1)[1]}.{check.__name__}"
 every_exercise = pytest.mark.parametrize("exercise", exercises(), ids=str)
-every_check = pytest.mark.parametrize("check", CHECKS, ids=called)
+every_check = pytest.mark.parametrize("check", CHECKS, ids=NAMES.get)
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
@@ -66,18 +44,17 @@ def test_solution_passes(exercise):
 
 
 def test_every_check_knows_a_mistake():
-    assert {check for check, _ in MISTAKES} == set(COMPARING)
+    assert {check for check, *_ in MISTAKES} == set(COMPARING)
+    assert len(CHECKS) == len(COMPARING) + 1
 
 
 @pytest.mark.parametrize(
-    "check, mistake",
-    MISTAKES,
-    ids=[f"{called(check)}-{mistake.message[:40]}" for check, mistake in MISTAKES],
+    "check, formula, said", MISTAKES, ids=[f"{NAMES[c]}-{said[:40]}" for c, _, said in MISTAKES]
 )
-def test_a_mistake_is_told_apart_from_the_others_and_named(check, mistake):
+def test_a_mistake_is_told_apart_from_the_others_and_named(check, formula, said):
     as_list = lambda x: x.tolist() if hasattr(x, "tolist") else x
-    outcome = check(lambda *case: mistake.formula(*map(as_list, case)))
-    assert not outcome and outcome.message.removesuffix(f" {HINT}") == mistake.message
+    outcome = check(lambda *case: formula(*map(as_list, case)))
+    assert not outcome and outcome.message.removesuffix(f" {HINT}") == said
     assert outcome.begun
 
 

@@ -221,7 +221,7 @@ def test_all_runs_then_a_changed_cell_a_slider_and_an_exercise(chromium, lab: La
     asked = next(each for each in exercises() if each.chapter == chapter)
     solution = "".join(linecache.getlines(asked.solution.__code__.co_filename))
     at = next(i for i, c in enumerate(cells) if f"def {asked.name}" in c.source)
-    call = f"\n\nexercises.{asked.check.__name__}({asked.name})"
+    call = f"\n\nexercises.{asked.asked}({asked.name})"
     endless = run_again(page, at, f"def {asked.name}(*case):\n    while True: pass{call}")
     assert "✗" in endless and "was stopped after 5 seconds in line 2, `while" in endless
     assert "✓" in run_again(page, at, solution + call)
