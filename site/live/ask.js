@@ -1,8 +1,8 @@
 // The panel that asks SmolLM2: a question, one button, the race while it decodes, and its replay. This thread computes
 // nothing. The race at the end is the book's interactive `race`, fed with this run.
 
-import { loadEngine, loadFromScripts, loadScript, startEngine } from "./download.js";
-import { make } from "./charts.js";
+import { controlRow, field, foldOf, make, menu, newId, times } from "../../specdec_book/viz/static/kit.js";
+import { addressOf, base, loadScript, machine, open } from "./download.js";
 import { lineFor, ReaderError } from "./failure.js";
 import { sharedRun, shareFragment } from "./share.js";
 
@@ -19,32 +19,19 @@ const WAYS = {
 };
 const PLAIN = "plain decoding",
   SPECULATIVE = "speculative decoding";
-const DELETED = ["rejected", "unused"];
 const GAIN = 1.05; // a smaller speedup is explained as a loss
 /** Characters of a question; the model reads far fewer. */
 const MOST = 20_000;
-let panels = 0;
-
-const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
 const megabytes = (bytes) => `${Math.round(bytes / 1e6)} MB`;
-const ratio = (x) => `${x.toFixed(2)}×`;
 
-function field(id, name, note, input) {
-  return make(
-    "div",
-    { class: "sdl-control" },
-    make("label", { for: id }, `${name} `, make("small", {}, note)),
-    input,
+/** Returns a menu of {value: text} under its label. */
+const labelled = (id, name, note, input) => field(id, [`${name} `, make("small", {}, note)], input);
+const menuOf = (id, texts, onPick = () => {}) =>
+  menu(
+    id,
+    Object.entries(texts).map(([value, label]) => ({ value, label })),
+    onPick,
   );
-}
-
-function menu(id, options) {
-  return make(
-    "select",
-    { id },
-    ...Object.entries(options).map(([value, text]) => make("option", { value }, text)),
-  );
-}
 
 /** Returns a lane of text that grows while the worker decodes. */
 function growingLane(title) {
@@ -59,7 +46,8 @@ function growingLane(title) {
     extend(passes) {
       for (const { words } of passes)
         for (const [kind, word] of words)
-          if (!DELETED.includes(kind)) text.append(make("span", { class: `sdl-token sdl-${kind}` }, word));
+          if (!["rejected", "unused"].includes(kind))
+            text.append(make("span", { class: `sdl-token sdl-${kind}` }, word));
       if (passes.length) time.textContent = `${passes.at(-1).at.toFixed(2)} s`;
       text.scrollTop = text.scrollHeight; // the reader cannot scroll it, so it never takes the page's wheel
     },
@@ -68,7 +56,7 @@ function growingLane(title) {
 
 /** Returns a speedup in words. */
 const comparison = (speedup) =>
-  speedup >= 1 ? `${ratio(speedup)} as fast` : `${Math.round(100 * (1 - speedup))} % slower`;
+  speedup >= 1 ? `${times(speedup)} as fast` : `${Math.round(100 * (1 - speedup))} % slower`;
 
 /** Returns what a reader learns from a result: how often the guesses were right, and what follows. */
 export function lesson({ speedup, stats: { accepted, tested } }) {
@@ -89,7 +77,7 @@ export function summary({ speedup, speedups, perSecond, same, stats, costs, temp
   return [
     `${comparison(speedup)} · ${text}`,
     `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them, ` +
-      `both the median of ${speedups.length} turns; the turns gave ${ratio(Math.min(...speedups))} to ${ratio(Math.max(...speedups))}. ` +
+      `both the median of ${speedups.length} turns; the turns gave ${times(Math.min(...speedups))} to ${times(Math.max(...speedups))}. ` +
       `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
       `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}. ` +
       computedBy(how),
@@ -119,10 +107,10 @@ function device() {
   return `${system}, ${hardwareConcurrency ?? "?"} threads`;
 }
 
-function layout(id, { smollm2, questions }) {
+function layout(id, { smollm2, questions }, onKind) {
   const kinds = Object.fromEntries(questions.map(({ kind }, i) => [i, kind]));
   const view = {
-    kind: menu(`${id}-kind`, kinds),
+    kind: menuOf(`${id}-kind`, kinds, onKind),
     question: make("textarea", { id: `${id}-question`, rows: 3, maxlength: MOST, autocomplete: "off" }),
     run: make(
       "button",
@@ -134,13 +122,13 @@ function layout(id, { smollm2, questions }) {
     progress: make("progress", { max: 1, value: 0, "aria-label": "Download of SmolLM2", hidden: true }),
     status: make("p", { class: "sdl-ask-status", role: "status" }),
     lanes: { plain: growingLane(PLAIN), speculative: growingLane(SPECULATIVE) },
-    drafter: menu(`${id}-drafter`, DRAFTERS),
-    gamma: menu(`${id}-gamma`, [
+    drafter: menuOf(`${id}-drafter`, DRAFTERS),
+    gamma: menuOf(`${id}-gamma`, [
       "chosen in every round",
       ...Array.from({ length: 7 }, (_, i) => String(i + 1)),
     ]),
-    way: menu(`${id}-way`, WAYS),
-    temperature: menu(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
+    way: menuOf(`${id}-way`, WAYS),
+    temperature: menuOf(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
     headline: make("strong", { class: "sdl-ask-headline" }),
     lesson: make("p", { class: "sdl-ask-lesson" }),
     gains: make("button", { type: "button", class: "sdl-button", hidden: true }, "Try a request that gains"),
@@ -157,7 +145,7 @@ function layout(id, { smollm2, questions }) {
     view.lesson,
     view.gains,
     view.replay,
-    make("details", {}, make("summary", {}, "What was measured"), view.details),
+    foldOf("What was measured", view.details),
     view.share,
   );
   view.root = make(
@@ -167,7 +155,7 @@ function layout(id, { smollm2, questions }) {
     make(
       "div",
       { class: "sdl-row" },
-      field(`${id}-kind`, "Question", "change it, or type your own", view.kind),
+      labelled(`${id}-kind`, "Question", "change it, or type your own", view.kind),
     ),
     make("label", { for: `${id}-question`, class: "sdl-hidden" }, "Your question"),
     view.question,
@@ -175,60 +163,17 @@ function layout(id, { smollm2, questions }) {
     view.status,
     view.growing,
     view.result,
-    make(
-      "details",
-      {},
-      make("summary", {}, "Settings"),
-      make(
-        "div",
-        { class: "sdl-controls" },
-        field(`${id}-drafter`, "Drafts", "where the guesses come from", view.drafter),
-        field(`${id}-gamma`, "γ", "draft length", view.gamma),
-        field(`${id}-temperature`, "temperature", "0 takes the likeliest token", view.temperature),
-        field(`${id}-way`, "Computed by", "the draft always by the processor", view.way),
+    foldOf(
+      "Settings",
+      controlRow(
+        labelled(`${id}-drafter`, "Drafts", "where the guesses come from", view.drafter),
+        labelled(`${id}-gamma`, "γ", "draft length", view.gamma),
+        labelled(`${id}-temperature`, "temperature", "0 takes the likeliest token", view.temperature),
+        labelled(`${id}-way`, "Computed by", "the draft always by the processor", view.way),
       ),
     ),
   );
   return view;
-}
-
-/** Returns the engine in its worker. `load` fetches the weights, `ask` answers; errors have a message for the reader. */
-function machine(parts) {
-  let engine = null;
-  const stop = (error) => {
-    engine?.stop(error);
-    engine = null;
-  };
-  return {
-    ready: () => engine !== null && !engine.stopped(),
-    stop,
-    cancel: () => stop(new ReaderError("Cancelled. What has arrived stays in this browser's cache.")),
-    async load(onProgress) {
-      const own = (engine = startEngine(parts.worker)),
-        fromFolder = location.protocol === "file:",
-        { scripts, manifest } = parts.smollm2;
-      const message = {
-        type: "loadSmollm2",
-        kernels: globalThis.sdlScalar ? {} : parts.kernels,
-        base: fromFolder ? null : new URL(base(), location.href).href,
-        published: manifest,
-      };
-      try {
-        if (fromFolder)
-          await loadFromScripts(
-            `${base()}smollm2`,
-            scripts,
-            (text) => own.post({ type: "piece", text }),
-            onProgress,
-          );
-        await own.request(message, ({ share }) => onProgress(share));
-      } catch (error) {
-        stop();
-        throw error;
-      }
-    },
-    ask: (options, onMessage) => engine.request({ type: "ask", options }, onMessage),
-  };
 }
 
 async function showReplay(view, result, question) {
@@ -249,14 +194,15 @@ async function showReplay(view, result, question) {
 
 /** Mounts the panel. asked: a question that is raced at once, or "". */
 function mount(el, parts, asked) {
-  const view = layout(`sdl-ask-${++panels}`, parts),
-    engine = machine(parts);
+  const useKind = () => {
+    view.question.value = parts.questions[Number(view.kind.value)].text;
+  };
+  const view = layout(newId("ask"), parts, useKind),
+    engine = machine(parts),
+    { scripts, manifest, bytes } = parts.smollm2;
   const say = (text, bad = false) => {
     view.status.textContent = text;
     view.status.classList.toggle("sdl-ask-bad", bad);
-  };
-  const useKind = () => {
-    view.question.value = parts.questions[Number(view.kind.value)].text;
   };
   const gaining = parts.questions.findIndex(({ gains }) => gains);
   let last = null;
@@ -269,9 +215,14 @@ function mount(el, parts, asked) {
       if (!engine.ready()) {
         view.progress.hidden = false;
         say("Loading SmolLM2. It comes from this book's own folder and stays in this browser's cache.");
-        await engine.load((share) => {
-          view.progress.value = share;
-        });
+        await engine.load(
+          { type: "loadSmollm2", base: addressOf(""), published: manifest },
+          "smollm2",
+          scripts,
+          (share) => {
+            view.progress.value = share;
+          },
+        );
       }
       view.progress.hidden = true;
       view.replay.replaceChildren();
@@ -287,7 +238,7 @@ function mount(el, parts, asked) {
         way: view.way.value,
         seed: 1,
       };
-      last = view.root.sdlResult = await engine.ask(options, (message) => {
+      last = view.root.sdlResult = await engine.request({ type: "ask", options }, (message) => {
         if (message.type === "lane") view.lanes[message.lane].extend(message.passes);
         else say(`Timed turn ${message.turn} of ${message.of}: plain and speculative decoding alternate.`);
       });
@@ -302,16 +253,15 @@ function mount(el, parts, asked) {
     } catch (error) {
       say(lineFor(error), true);
     }
-    view.run.textContent = engine.ready()
-      ? "Race"
-      : `Load SmolLM2 (${megabytes(parts.smollm2.bytes)}) and race`;
+    view.run.textContent = engine.ready() ? "Race" : `Load SmolLM2 (${megabytes(bytes)}) and race`;
     view.cancel.hidden = view.progress.hidden = true;
     view.run.removeAttribute("aria-disabled");
   }
 
   view.run.addEventListener("click", () => view.run.getAttribute("aria-disabled") || go());
-  view.cancel.addEventListener("click", () => engine.cancel());
-  view.kind.addEventListener("change", useKind);
+  view.cancel.addEventListener("click", () =>
+    engine.stop(new ReaderError("Cancelled. What has arrived stays in this browser's cache.")),
+  );
   view.gains.addEventListener("click", () => {
     view.kind.value = gaining;
     useKind();
@@ -332,7 +282,7 @@ function mount(el, parts, asked) {
   if (shared) {
     view.shared.hidden = false;
     view.shared.textContent =
-      `Shared with you, and not checked by this page: ${ratio(shared.speedup)} (${ratio(shared.range[0])} to ${ratio(shared.range[1])}), ` +
+      `Shared with you, and not checked by this page: ${times(shared.speedup)} (${times(shared.range[0])} to ${times(shared.range[1])}), ` +
       `${shared.perSecond[0].toFixed(1)} → ${shared.perSecond[1].toFixed(1)} tokens per second, measured on “${shared.device}”. ` +
       "Run it here to measure your device.";
   }
@@ -359,7 +309,7 @@ const note = (el, text, ...more) =>
 
 /** Shows one field and its button; nothing is loaded before the reader presses it. */
 function closed(el, question, onAsk) {
-  const id = `sdl-ask-field-${++panels}`,
+  const id = newId("ask-field"),
     input = make("textarea", { id, rows: 1, autocomplete: "off", maxlength: 2000 });
   const button = make("button", { type: "button", class: "sdl-button sdl-ask-run" }, icon(), " Race it here");
   input.value = question;
@@ -383,28 +333,25 @@ function closed(el, question, onAsk) {
 /** Mounts the panel after the engine has loaded, without weights. */
 function render({ model, el }) {
   let unmount = () => {};
-  async function begin(asked = "") {
-    el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
-    try {
-      const parts = await loadEngine(base());
-      if (!parts.smollm2)
-        return note(
-          el,
-          "This copy of the book was built without SmolLM2's weights, because they could not be downloaded at that time.",
-        );
-      if (location.protocol === "file:" && !parts.smollm2.scripts)
-        return note(
-          el,
-          "This downloaded copy has no weights of SmolLM2 (100 MB), so that it stays small. The published book has them, and so has the larger copy that `make zip` writes. The small pair runs here.",
-        );
-      unmount = mount(el, parts, asked);
-    } catch (error) {
-      const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
-      again.addEventListener("click", () => begin(asked));
-      note(el, lineFor(error), again);
-    }
-    return undefined;
-  }
+  const begin = (asked = "") =>
+    open(
+      el,
+      "sdl-ask",
+      (parts) => {
+        if (!parts.smollm2)
+          note(
+            el,
+            "This copy of the book was built without SmolLM2's weights, because they could not be downloaded at that time.",
+          );
+        else if (!addressOf("") && !parts.smollm2.scripts)
+          note(
+            el,
+            "This downloaded copy has no weights of SmolLM2 (100 MB), so that it stays small. The published book has them, and so has the larger copy that `make zip` writes. The small pair runs here.",
+          );
+        else unmount = mount(el, parts, asked);
+      },
+      (line, again) => note(el, line, again),
+    );
   if (model.get("question")) closed(el, model.get("question"), begin);
   else begin();
   return () => unmount();

@@ -4,7 +4,8 @@
 import { ChosenDrafter } from "./drafters.js";
 import { lineFor, ReaderError } from "./failure.js";
 import { STOPPED } from "./gpu.js";
-import { awaited, count, decode, seeded } from "./speculate.js";
+import { median } from "./median.js";
+import { awaited, count, decode, fates, seeded } from "./speculate.js";
 import { LOST } from "./threads.js";
 
 const ANSWER = 128; // tokens of an answer, at most
@@ -22,8 +23,6 @@ const FAILED = { gpu: STOPPED, threads: LOST }; // why a way is not used any mor
 
 /** Returns the milliseconds of the page's clock. */
 export const clock = () => performance.now();
-
-const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
 
 /** Returns the ids of a question in the chat's form. A special token's name in the question is plain text. */
 export function promptIds({ tokenizer, chat, capacity }, question) {
@@ -140,22 +139,13 @@ export function drafterOf({ drafters, costs }, name, gamma) {
   return chosen;
 }
 
-/** Returns one pass as the race shows it: [[kind, text], …]. */
-function words({ drafted, accepted, kind, token }, { tokenizer, stop }) {
-  const text = (id) => (id === stop ? "" : tokenizer.decode([id]));
-  const drafts = drafted.map((id, i) => [
-    i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused",
-    text(id),
-  ]);
-  return token === null ? drafts : [...drafts, [kind, text(token)]];
-}
-
 /** Returns a lane: one entry per pass, with the seconds since the start. */
-function lane(steps, engine) {
+function lane(steps, { tokenizer, stop }) {
+  const text = (id) => (id === stop ? "" : tokenizer.decode([id]));
   let at = 0;
   return steps.map((step) => {
     at += (step.drafting + step.verifying + step.other) / 1000;
-    return { at: Math.round(at * 1e5) / 1e5, words: words(step, engine) };
+    return { at: Math.round(at * 1e5) / 1e5, words: fates(step, text) };
   });
 }
 
@@ -201,14 +191,14 @@ export async function race(engine, { question, drafter, gamma, temperature, seed
   }
   const seconds = (each) => runs[each].map((steps) => count(steps).milliseconds / 1000);
   const perToken = (each) => runs[each].map((steps) => count(steps).milliseconds / count(steps).tokens);
-  const typical = (each) => runs[each][seconds(each).indexOf(middle(seconds(each)))];
+  const typical = (each) => runs[each][seconds(each).indexOf(median(seconds(each)))];
   const [plain, speculative] = [perToken("plain"), perToken("speculative")];
   const emitted = (steps) => JSON.stringify(steps.flatMap((step) => step.emitted));
   return {
     lanes: { plain: lane(typical("plain"), engine), speculative: lane(typical("speculative"), engine) },
-    speedup: middle(plain) / middle(speculative),
+    speedup: median(plain) / median(speculative),
     speedups: plain.map((time, i) => time / speculative[i]),
-    perSecond: { plain: 1000 / middle(plain), speculative: 1000 / middle(speculative) },
+    perSecond: { plain: 1000 / median(plain), speculative: 1000 / median(speculative) },
     same: emitted(runs.plain[0]) === emitted(runs.speculative[0]),
     stats: count(runs.speculative[0]),
     costs: engine.costs,

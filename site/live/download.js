@@ -1,7 +1,8 @@
 // Loads the live page's parts: the engine without weights first, then its worker, which downloads the weights
 // when the reader asks for them.
 
-import { ReaderError } from "./failure.js";
+import { button, make } from "../../specdec_book/viz/static/kit.js";
+import { lineFor, ReaderError } from "./failure.js";
 
 // Seconds without a sign of life after which a worker is stopped; a slow connection may be silent for longer.
 const COMPUTING = 20;
@@ -10,6 +11,14 @@ const SILENT = `The engine gave no sign for ${COMPUTING} seconds and was stopped
 const STALLED = `Nothing arrived for ${LOADING} seconds. Check the connection and try again.`;
 const BROKEN =
   "This browser could not run the page's engine. Press the button again, or open the page elsewhere.";
+
+/** Returns the folder of the live page's files. */
+export const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
+
+const isFolder = () => location.protocol === "file:";
+
+/** Returns the address of one of these files for a worker; null on a page from a folder, which sends it scripts. */
+export const addressOf = (name) => (isFolder() ? null : new URL(base() + name, location.href).href);
 
 /** Runs a classic script. A page that was opened from a folder can load scripts but cannot use fetch. */
 export function loadScript(url) {
@@ -28,9 +37,9 @@ export function loadScript(url) {
 }
 
 /** Returns the engine without weights. Two panels of one page share it: the script runs once. */
-export async function loadEngine(base) {
+async function loadEngine() {
   const load = () =>
-    loadScript(`${base}engine.js`).finally(() => {
+    loadScript(`${base()}engine.js`).finally(() => {
       globalThis.sdlEngineLoad = null; // a failed load can be tried again
     });
   if (!globalThis.sdlLive) await (globalThis.sdlEngineLoad ??= load());
@@ -104,4 +113,47 @@ export function startEngine(source) {
     }).finally(() => clearInterval(watch));
   }
   return { post: (message) => worker.postMessage(message), request, stop, stopped: () => isStopped };
+}
+
+/** Returns the engine of `parts` in its worker. load(message, name, scripts, onProgress): starts it, and sends it what
+ *  `scripts` scripts of this name hold if the page is a folder's. Errors have a message for the reader. */
+export function machine(parts) {
+  let engine = null;
+  const stop = (error) => {
+    engine?.stop(error);
+    engine = null;
+  };
+  return {
+    ready: () => engine !== null && !engine.stopped(),
+    stop,
+    request: (message, onMessage) => engine.request(message, onMessage),
+    async load(message, name, scripts, onProgress) {
+      const own = (engine = startEngine(parts.worker)),
+        kernels = globalThis.sdlScalar ? {} : parts.kernels,
+        send = (text) => own.post({ type: "piece", text });
+      try {
+        if (isFolder()) await loadFromScripts(base() + name, scripts, send, onProgress);
+        return await own.request({ ...message, kernels }, ({ share }) => onProgress(share));
+      } catch (error) {
+        stop();
+        throw error;
+      }
+    },
+  };
+}
+
+/** Shows a panel once the engine has loaded, without weights. show(parts, hadFocus): shows it; failed(line, button): shows a
+ *  line for the reader, and a button that tries again. hadFocus: whether that button was pressed by key. */
+export async function open(el, kind, show, failed) {
+  const hadFocus = el.contains(document.activeElement);
+  el.replaceChildren(make("p", { class: `sdl ${kind}-loading` }, "Loading…"));
+  try {
+    // without await where the engine is there: the page then mounts at once
+    show(globalThis.sdlLive ?? (await loadEngine()), hadFocus);
+  } catch (error) {
+    failed(
+      lineFor(error),
+      button("Try again", () => open(el, kind, show, failed)),
+    );
+  }
 }

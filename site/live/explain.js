@@ -1,13 +1,7 @@
-// Explains the numbers of a run: pure functions from a worker's result to a prediction and to sentences. This
-// module has no imports.
+// Explains the numbers of a run: pure functions from a worker's result to a prediction and to sentences.
 
-/** Returns the expected tokens per pass if each test succeeds independently with probability alpha:
- *  1 + α + … + α^γ. */
-export function expectedTokens(alpha, gamma) {
-  let sum = 0;
-  for (let i = 0, probability = 1; i <= gamma; i++, probability *= alpha) sum += probability;
-  return sum;
-}
+import { expectedTokens, plural, times } from "../../specdec_book/viz/static/kit.js";
+import { median } from "./median.js";
 
 /** Returns Wilson's 95 % interval of a rate, from a number of successes and of trials. */
 export function interval(successes, trials) {
@@ -37,7 +31,6 @@ export function prediction({ costs, stats, options }) {
   };
 }
 
-const times = (value) => `${value.toFixed(2)}×`;
 const ms = (value) =>
   value < 0.995
     ? `${value.toFixed(2)} ms`
@@ -46,7 +39,6 @@ const ms = (value) =>
       : `${(value / 1000).toFixed(2)} s`;
 const NEARLY_FREE = 0.15; // of T(1): the page calls a smaller extra cost of verification nearly free
 const DISTURBED = 1.3; // a larger ratio of prediction and measurement means that the load changed in between
-const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
 
 /** Explains a measured speedup above its ceiling: the round's tokens divided by the cost of its verification, or
  *  of its drafts and one plain pass. Returns null if the speedup is possible. */
@@ -57,10 +49,9 @@ export function doubtAbout({ costs, stats, options, speedup, plain }) {
     ceiling = Math.min(checking, drafting);
   if (speedup <= ceiling) return null;
   const why = ceiling === checking ? "its verification alone" : "its drafts and one plain pass";
-  const each = [...plain].sort((a, b) => a - b)[plain.length >> 1];
   return (
     `${times(speedup)} is above its ceiling of ${times(ceiling)}: a round gave ${stats.tau.toFixed(2)} tokens, and ${why} cost more than such a speedup allows. ` +
-    `In the comparison, plain decoding took ${ms(each)} per token; a single pass took ${ms(costs.target[0])}. These two times are measured separately, and another program disturbed one of them. Run it again.`
+    `In the comparison, plain decoding took ${ms(median(plain))} per token; a single pass took ${ms(costs.target[0])}. These two times are measured separately, and another program disturbed one of them. Run it again.`
   );
 }
 
@@ -113,7 +104,7 @@ export function explanation(result) {
 export function announcement({ stats, speedup, plainTokens }) {
   const [low, high] = interval(stats.accepted, stats.tested);
   return (
-    `Done: ${tokens(stats.tokens)} in ${stats.passes} target passes, ${speedup.toFixed(2)} times as fast as plain decoding of ${tokens(plainTokens)}. ` +
+    `Done: ${plural(stats.tokens, "token")} in ${stats.passes} target passes, ${speedup.toFixed(2)} times as fast as plain decoding of ${plural(plainTokens, "token")}. ` +
     `Acceptance rate ${Number.isNaN(stats.alpha) ? "not measured" : `${stats.alpha.toFixed(2)}, between ${low.toFixed(2)} and ${high.toFixed(2)}`}.`
   );
 }
@@ -122,7 +113,6 @@ export function announcement({ stats, speedup, plainTokens }) {
 export function readouts(result) {
   const { stats, plain, speculative, plainTokens, speedup, costs, options, same, memory } = result,
     p = prediction(result);
-  const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
   const [low, high] = interval(stats.accepted, stats.tested),
     ratios = plain.map((time, i) => time / speculative[i]);
   const range = (values, digits) =>
@@ -139,13 +129,13 @@ export function readouts(result) {
     ["target passes saved", `${stats.tokens - stats.passes}`, `of ${stats.tokens}`],
     [
       "time, plain",
-      ms(middle(plain) * plainTokens),
-      `${plainTokens} tokens, ${middle(plain).toFixed(2)} ms each`,
+      ms(median(plain) * plainTokens),
+      `${plainTokens} tokens, ${median(plain).toFixed(2)} ms each`,
     ],
     [
       "time, speculative",
-      ms(middle(speculative) * stats.tokens),
-      `${stats.tokens} tokens, ${middle(speculative).toFixed(2)} ms each`,
+      ms(median(speculative) * stats.tokens),
+      `${stats.tokens} tokens, ${median(speculative).toFixed(2)} ms each`,
     ],
     ["T(1)", ms(costs.target[0]), "target, one token"],
     [`T(γ+1) = T(${options.gamma + 1})`, ms(costs.target[options.gamma]), `${times(p.verify)} T(1)`],

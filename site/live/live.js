@@ -1,83 +1,63 @@
 // The live page: the controls, the messages to the worker, and the results. This thread computes nothing.
 
-import { loadEngine, loadFromScripts, startEngine } from "./download.js";
+import {
+  attach,
+  chart,
+  chartRow,
+  controlRow,
+  field,
+  make,
+  menu,
+  newId,
+  numberField,
+} from "../../specdec_book/viz/static/kit.js";
+import { addressOf, machine, open } from "./download.js";
 import { announcement, doubtAbout, explanation, prediction, readouts } from "./explain.js";
-import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
+import { drawCosts, drawSpeedup } from "./charts.js";
 import { lineFor } from "./failure.js";
+import { median } from "./median.js";
 import { replay } from "./replay.js";
 import { tour } from "./tour.js";
 
-const SLIDER_KEYS = new Set([
-  "ArrowLeft",
-  "ArrowRight",
-  "ArrowUp",
-  "ArrowDown",
-  "Home",
-  "End",
-  "PageUp",
-  "PageDown",
-]);
 const KIND_NAMES = { code: "Code", data: "Structured data", prose: "Prose" };
-const FORMATS = { float32: "float32: 4 bytes per weight", int8: "int8: 1 byte per weight, the same values" };
+const FORMATS = [
+  { value: "float32", label: "float32: 4 bytes per weight" },
+  { value: "int8", label: "int8: 1 byte per weight, the same values" },
+];
+const SLIDERS = {
+  gamma: [{ name: "gamma", text: "γ", note: "draft length", min: 1, max: 8 }, 2],
+  temperature: [{ name: "temperature", text: "temperature", note: "0 is greedy", max: 1.5, step: 0.1 }, 0],
+};
 const PROMPT_END = 300; // characters of the prompt that are shown before the decoded text
-let copies = 0;
 
-const control = (id, name, note, input, output) =>
-  make(
-    "div",
-    { class: "sdl-control" },
-    make("label", { for: id }, `${name} `, make("small", {}, note)),
-    ...(output ? [output] : []),
-    input,
-  );
+const labelled = (id, name, note, input) => field(id, [`${name} `, make("small", {}, note)], input);
 
-function slider(id, name, note, { min, max, step, value, digits }) {
-  const input = make("input", { id, type: "range", min, max, step, value }),
-    output = make("output", { for: id, "aria-live": "off" });
-  const show = () => {
-    output.textContent = Number(input.value).toFixed(digits);
-  };
-  input.addEventListener("input", show);
-  show();
-  return { node: control(id, name, note, input, output), value: () => Number(input.value) };
-}
-
-function choice(id, name, note, options, groups = false) {
-  const option = ([value, text]) => make("option", { value }, text);
-  const select = make(
-    "select",
-    { id },
-    ...(groups
-      ? Object.entries(options).map(([label, members]) => make("optgroup", { label }, ...members.map(option)))
-      : Object.entries(options).map(option)),
-  );
-  return { node: control(id, name, note, select), select, value: () => select.value };
+/** Returns a slider and its input. */
+function sliderOf(id, [spec, start]) {
+  const [node, show, input] = numberField(`${id}-${spec.name}`, spec, (values) => show(values[spec.name]));
+  show(start);
+  return { node, value: () => Number(input.value) };
 }
 
 /** Returns a line up to the last whole word within 40 characters. */
 const beginning = (line) => (line.length > 40 ? `${line.slice(0, 40).replace(/\s+\S*$/, "")} …` : line);
 
 /** Returns the menu of prompts, grouped by kind; each is named by its first line. */
-function presetMenu(id, presets) {
-  const named = presets.map(({ kind, source, text }, i) => [
-    kind,
-    [String(i), `${source}: ${beginning(text.trim().split("\n")[0])}`],
-  ]);
-  const groups = Object.fromEntries(
-    Object.entries(KIND_NAMES).map(([kind, name]) => [
-      name,
-      named.filter(([k]) => k === kind).map(([, option]) => option),
-    ]),
+const presetMenu = (id, presets, onPick) =>
+  menu(
+    id,
+    presets.map(({ kind, source, text }, value) => ({
+      value,
+      label: `${source}: ${beginning(text.trim().split("\n")[0])}`,
+      group: KIND_NAMES[kind],
+    })),
+    onPick,
   );
-  return choice(id, "Start from", "a held-out text: neither model was trained on it", groups, true);
-}
-
-const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
 
 /** Creates the page's elements and returns them by name. */
-function layout(id, { manifest, presets }) {
+function layout(id, { manifest, presets }, onPreset) {
   const view = {
-    preset: presetMenu(`${id}-preset`, presets),
+    preset: presetMenu(`${id}-preset`, presets, onPreset),
     prompt: make("textarea", {
       id: `${id}-prompt`,
       rows: 4,
@@ -86,15 +66,9 @@ function layout(id, { manifest, presets }) {
       autocomplete: "off",
       autocapitalize: "off",
     }),
-    gamma: slider(`${id}-gamma`, "γ", "draft length", { min: 1, max: 8, step: 1, value: 2, digits: 0 }),
-    temperature: slider(`${id}-temperature`, "temperature", "0 is greedy", {
-      min: 0,
-      max: 1.5,
-      step: 0.1,
-      value: 0,
-      digits: 1,
-    }),
-    format: choice(`${id}-format`, "Weights in memory", "the target's; the draft's stay int8", FORMATS),
+    gamma: sliderOf(id, SLIDERS.gamma),
+    temperature: sliderOf(id, SLIDERS.temperature),
+    format: menu(`${id}-format`, FORMATS, () => {}),
     seed: make("input", { id: `${id}-seed`, type: "number", min: 0, max: 999999, step: 1, value: 1 }),
     run: make(
       "button",
@@ -107,10 +81,14 @@ function layout(id, { manifest, presets }) {
     costs: chart(
       "The cost of verification on this device",
       "Time of a target pass for k tokens, divided by the time for one token.",
+      "sdl-half",
+      { height: 250 },
     ),
     speedup: chart(
       "Prediction and measurement",
       "Line: predicted from α, T(k) and c. Diamond: predicted from this run's τ. Dot: measured, with the range of its repeats.",
+      "sdl-half",
+      { height: 250 },
     ),
     numbers: make("dl", { class: "sdl-readouts" }),
     why: make("p", { class: "sdl-task sdl-live-why" }),
@@ -120,11 +98,7 @@ function layout(id, { manifest, presets }) {
     "div",
     { hidden: true },
     view.before,
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, view.costs.node, view.speedup.node),
-    ),
+    chartRow(view.costs.node, view.speedup.node),
     view.why,
     view.numbers,
   );
@@ -132,20 +106,20 @@ function layout(id, { manifest, presets }) {
     "details",
     { class: "sdl-live-settings" },
     make("summary", {}, "Settings: γ, temperature, weights, seed"),
-    make(
-      "div",
-      { class: "sdl-controls" },
+    controlRow(
       view.gamma.node,
       view.temperature.node,
-      view.format.node,
-      control(`${id}-seed`, "Seed", "the same seed gives the same text", view.seed),
+      labelled(`${id}-format`, "Weights in memory", "the target's; the draft's stay int8", view.format),
+      labelled(`${id}-seed`, "Seed", "the same seed gives the same text", view.seed),
     ),
   );
   view.results = make("div", { hidden: true }, view.replay.node, view.measured);
   view.root = make(
     "section",
     { class: "sdl sdl-live sdl-fates", "aria-label": "Speculative decoding, live in this page" },
-    make("div", { class: "sdl-controls" }, view.preset.node),
+    controlRow(
+      labelled(`${id}-preset`, "Start from", "a held-out text: neither model was trained on it", view.preset),
+    ),
     make(
       "div",
       { class: "sdl-live-prompt" },
@@ -160,46 +134,20 @@ function layout(id, { manifest, presets }) {
   return view;
 }
 
-/** Returns the engine in its worker: `start` loads the models, `run` decodes. Errors have a message for the
- *  reader. */
-function machine(parts, onProgress) {
-  let engine = null,
-    attempts = 0;
-  return {
-    ready: () => engine !== null && !engine.stopped(),
-    async start(format) {
-      const { manifest } = parts,
-        kernels = globalThis.sdlScalar ? {} : parts.kernels;
-      const url = location.protocol !== "file:" && new URL(`${base()}weights.bin`, location.href).href;
-      engine = startEngine(parts.worker);
-      const send = (text) => engine.post({ type: "piece", text });
-      try {
-        if (!url) await loadFromScripts(`${base()}weights`, manifest.pieces, send, onProgress);
-        return await engine.request(
-          { type: "load", kernels, manifest, format, url, again: attempts++ > 0 },
-          ({ share }) => onProgress(share),
-        );
-      } catch (error) {
-        this.stop();
-        throw error;
-      }
-    },
-    run: (options, onMessage) => engine.request({ type: "run", options }, onMessage),
-    stop() {
-      engine?.stop();
-      engine = null;
-    },
-  };
-}
-
-function mount(el, parts) {
-  const view = layout(`sdl-live-${++copies}`, parts),
-    results = {};
-  const engine = machine(parts, (share) => {
-    view.progress.value = share;
-  });
+function mount({ model, el }, parts) {
+  const results = {},
+    engine = machine(parts),
+    { manifest } = parts;
   const usePreset = () => {
-    view.prompt.value = parts.presets[Number(view.preset.value())].text;
+    view.prompt.value = parts.presets[Number(view.preset.value)].text;
+  };
+  const view = layout(newId("live"), parts, usePreset);
+  const load = (format) => {
+    const url = addressOf("weights.bin"),
+      message = { type: "load", manifest, format, url, again: attempts++ > 0 };
+    return engine.load(message, "weights", manifest.pieces, (share) => {
+      view.progress.value = share;
+    });
   };
   const showStatus = (text, bad = false) => {
     view.status.textContent = text;
@@ -209,7 +157,7 @@ function mount(el, parts) {
     view.measured.classList.toggle("sdl-live-old", old);
     view.before.hidden = !old;
   };
-  let last = null;
+  let [last, attempts] = [null, 0];
 
   function drawCharts() {
     if (!last) return;
@@ -237,7 +185,7 @@ function mount(el, parts) {
     last = results[result.options.format] = view.root.sdlResult = result;
     view.measured.hidden = false;
     markAsOld(false);
-    view.replay.time([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1], result.passTimes);
+    view.replay.time(median(result.plain), result.passTimes);
     view.numbers.replaceChildren(
       ...readouts(result).map(([name, value, note]) =>
         make("div", {}, make("dt", {}, name), make("dd", {}, `${value} `, make("small", {}, note))),
@@ -263,7 +211,7 @@ function mount(el, parts) {
       prompt: view.prompt.value,
       gamma: view.gamma.value(),
       temperature: view.temperature.value(),
-      format: view.format.value(),
+      format: view.format.value,
       seed,
     };
     view.run.setAttribute("aria-disabled", "true");
@@ -272,7 +220,7 @@ function mount(el, parts) {
         view.progress.hidden = false;
         view.progress.setAttribute("aria-label", "Download of the models");
         showStatus("Loading the models…");
-        await engine.start(options.format);
+        await load(options.format);
       }
       view.progress.hidden = true;
       showStatus("Decoding…");
@@ -283,7 +231,7 @@ function mount(el, parts) {
       );
       markAsOld(true);
       showResult(
-        await engine.run(options, (message) =>
+        await engine.request({ type: "run", options }, (message) =>
           message.type === "trace" ? showTrace(message) : showTurn(message),
         ),
       );
@@ -298,20 +246,14 @@ function mount(el, parts) {
     view.run.removeAttribute("aria-disabled");
   }
 
-  view.preset.select.addEventListener("change", usePreset);
   view.run.addEventListener("click", () => view.run.getAttribute("aria-disabled") || go());
-  view.root.addEventListener("keydown", (event) => {
-    if (SLIDER_KEYS.has(event.key)) event.stopPropagation();
-  });
   usePreset();
   const guide = guided(view, usePreset);
   view.root.prepend(guide.node);
-  el.replaceChildren(view.root);
-  globalThis.sdlShare?.(el, view.root); // from the interactives' kit.js, which the build puts before this script
-  const watcher = new ResizeObserver(drawCharts);
-  watcher.observe(view.root);
+  el.replaceChildren();
+  const detach = attach({ model, el }, view.root, {}, drawCharts);
   return () => {
-    watcher.disconnect();
+    detach();
     view.replay.stop();
     engine.stop();
   };
@@ -334,10 +276,10 @@ function guided(view, usePreset) {
     for (const name of ["gamma", "temperature"])
       if (name in stop.set) set(view.root.querySelector(`[id$="-${name}"]`), stop.set[name]);
     if ("preset" in stop.set) {
-      view.preset.select.value = String(stop.set.preset);
+      view.preset.value = String(stop.set.preset);
       usePreset();
     }
-    if ("format" in stop.set) view.format.select.value = stop.set.format;
+    if ("format" in stop.set) view.format.value = stop.set.format;
     if (Object.keys(stop.set).some((name) => name !== "preset")) view.settings.open = true;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const part = view.measured.hidden && stop.look !== "text" ? view.run : parts[stop.look];
@@ -346,22 +288,15 @@ function guided(view, usePreset) {
 }
 
 /** Mounts the page after the engine has loaded, without weights; a failure shows a message and a button. */
-function render({ el }) {
+function render({ model, el }) {
   let unmount = () => {};
-  async function begin() {
-    const opened = el.contains(document.activeElement);
-    el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
-    try {
-      // without await where the engine is there: the page then mounts at once
-      unmount = mount(el, globalThis.sdlLive ?? (await loadEngine(base())));
-      if (opened) el.querySelector(".sdl-live-run").focus(); // focusing the text box would open a phone's keyboard
-    } catch (error) {
-      const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
-      again.addEventListener("click", begin);
-      el.replaceChildren(make("div", { class: "sdl" }, make("p", { role: "alert" }, lineFor(error)), again));
-    }
-  }
-  begin();
+  const show = (parts, hadFocus) => {
+    unmount = mount({ model, el }, parts);
+    if (hadFocus) el.querySelector(".sdl-live-run").focus(); // focusing the text box would open a phone's keyboard
+  };
+  open(el, "sdl-live", show, (line, again) =>
+    el.replaceChildren(make("div", { class: "sdl" }, make("p", { role: "alert" }, line), again)),
+  );
   return () => unmount();
 }
 

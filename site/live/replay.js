@@ -1,6 +1,6 @@
 // The replay: a run's passes one after another, the outcome of every token, and the progress of plain decoding.
 
-import { make } from "./charts.js";
+import { button, field, hidden, make, tokenNode } from "../../specdec_book/viz/static/kit.js";
 
 const KINDS = {
   accepted: "drafted and accepted by the target",
@@ -10,37 +10,13 @@ const KINDS = {
   unused: "drafted after a rejected token, never tested",
   sampled: "decoded without a draft",
 };
-const TAGS = { rejected: "del", unused: "del", recovered: "ins", bonus: "ins" };
 const TICK = 220; // milliseconds for which each pass is shown
 
-/** Returns the tokens of one pass in the order in which they are shown: [kind, text]. */
-const pieces = ({ drafted, accepted, kind, token }) => [
-  ...drafted.map((text, i) => [
-    i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused",
-    text,
-  ]),
-  ...(token === null ? [] : [[kind, token]]),
-];
-
-function tokenNode(kind, text) {
-  const tag = TAGS[kind] ?? "span",
-    node = make(tag, { class: `sdl-token sdl-${kind}` });
-  text.split("\n").forEach((part, i) => {
-    if (i)
-      node.append(
-        make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
-        tag === "del" ? "" : "\n",
-      );
-    node.append(part);
-  });
-  return node;
-}
-
-function passNode(step, number) {
+function passNode({ words }, number) {
   const node = make("span", { class: "sdl-pass", title: `pass ${number}` });
   let last = null;
-  for (const [kind, text] of pieces(step)) {
-    if (kind !== last) node.append(make("span", { class: "sdl-hidden" }, ` ${kind}: `));
+  for (const [kind, text] of words) {
+    if (kind !== last) node.append(hidden(` ${kind}: `));
     node.append(tokenNode(kind, text));
     last = kind;
   }
@@ -65,19 +41,21 @@ export function replay(id) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": "Decoded text" });
   const legend = make("ul", { class: "sdl-legend" }),
     scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
-  const output = make("output", { for: id, "aria-live": "off" }),
-    [play, step, reset] = ["Play", "Step", "Reset"].map((words) =>
-      make("button", { type: "button", class: "sdl-button sdl-move" }, words),
-    );
+  const output = make("output", { for: id, "aria-live": "off" });
+  const [play, step, reset] = [
+    button("Play", () => (timer ? stop() : start())),
+    button("Step", () => go(Number(scrubber.value) + 1)),
+    button("Reset", () => go(0)),
+  ];
+  for (const move of [play, step, reset]) move.classList.add("sdl-move");
   const paces = [meter("speculative"), meter("plain, in the same time")];
-  const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
-  const scrub = make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber);
+  const switched = make("input", { type: "checkbox", checked: "", class: "sdl-live-thrown" });
   const node = make(
     "div",
     { class: "sdl-live-replay" },
     make("div", {}, ...paces.map((each) => each.node)),
     text,
-    make("div", { class: "sdl-live-scrub" }, play, step, reset, scrub),
+    make("div", { class: "sdl-live-scrub" }, play, step, reset, field(id, "Pass", output, scrubber)),
     legend,
     make("label", {}, switched, " show rejected and unused drafts"),
   );
@@ -102,7 +80,7 @@ export function replay(id) {
     scrubber.setAttribute(
       "aria-valuetext",
       at
-        ? `pass ${at} of ${steps.length}: ${pieces(steps[at - 1])
+        ? `pass ${at} of ${steps.length}: ${steps[at - 1].words
             .map(([kind, token]) => `${kind} ${JSON.stringify(token)}`)
             .join(", ")}`
         : "before the first pass",
@@ -131,14 +109,11 @@ export function replay(id) {
     }, TICK);
   }
 
-  play.addEventListener("click", () => (timer ? stop() : start()));
   const go = (pass) => {
     stop();
     scrubber.value = pass;
     draw();
   };
-  step.addEventListener("click", () => go(Number(scrubber.value) + 1));
-  reset.addEventListener("click", () => go(0));
   scrubber.addEventListener("input", () => go(Number(scrubber.value)));
 
   /** Starts a new run, which has no passes yet. */
@@ -158,7 +133,7 @@ export function replay(id) {
     const addedNodes = added.map((step, i) => passNode(step, steps.length + i + 1));
     [steps, passes, complete] = [[...steps, ...added], [...passes, ...addedNodes], last];
     text.append(...addedNodes);
-    const used = new Set(steps.flatMap((step) => pieces(step).map(([kind]) => kind)));
+    const used = new Set(steps.flatMap(({ words }) => words.map(([kind]) => kind)));
     legend.replaceChildren(
       ...Object.keys(KINDS)
         .filter((kind) => used.has(kind))

@@ -1,9 +1,8 @@
 // The table of the room: many shared results as one plot of the speedup over the cost of a longer pass. Nothing is sent.
 
-import { axes, make } from "./charts.js";
+import { axes } from "./charts.js";
+import { button, chart, disc, make, newId, scroll, stroke } from "../../specdec_book/viz/static/kit.js";
 import { sharedRuns } from "./share.js";
-
-let rooms = 0;
 
 /** Returns what the plot shows, in one sentence. */
 export function verdict({ runs, unreadable }) {
@@ -20,19 +19,18 @@ function drawRuns(svg, runs) {
   const xs = widest > 12 ? [0, widest / 2, widest] : Array.from({ length: widest + 1 }, (_, i) => i);
   const tallest = 1.06 * Math.max(1.5, ...runs.map(({ range }) => range[1]));
   const { x, y, width } = axes(svg, xs, tallest, "T(4)/T(1)", "speedup");
-  const line = (x1, x2, y1, y2, style) =>
-    make("line", { x1, x2, y1, y2, style: `stroke: var(${style}); stroke-width: 2` });
-  svg.append(line(x(0), width, y(1), y(1), "--sdl-muted"));
+  const thick = { "stroke-width": 2 };
+  svg.append(stroke(x(0), y(1), width, y(1), "muted", thick));
   for (const { four, speedup, range } of runs)
     svg.append(
-      line(x(four), x(four), y(range[0]), y(range[1]), "--sdl-target"),
-      make("circle", { cx: x(four), cy: y(speedup), r: 5, style: "fill: var(--sdl-target)" }),
+      stroke(x(four), y(range[0]), x(four), y(range[1]), "target", thick),
+      disc(x(four), y(speedup), 5, "target"),
     );
 }
 
 const heads = ["machine", "plain, tokens/s", "drafted, tokens/s", "speedup", "T(4)/T(1)"];
 const row = (kind, values) => make("tr", {}, ...values.map((value) => make(kind, {}, value)));
-const valuesOf = ({ device, perSecond: [plain, fast], speedup, range, four }) => [
+const cellsOf = ({ device, perSecond: [plain, fast], speedup, range, four }) => [
   device || "not named",
   plain.toFixed(1),
   fast.toFixed(1),
@@ -41,14 +39,21 @@ const valuesOf = ({ device, perSecond: [plain, fast], speedup, range, four }) =>
 ];
 
 function render({ model, el }) {
-  const id = `sdl-room-${++rooms}`;
+  const id = newId("room");
   const box = make("textarea", { id, rows: 4, spellcheck: "false", placeholder: "…#ask-run=…" });
   const said = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const title = "Speedup of each machine, over the cost of a pass over 4 tokens";
-  const svg = make("svg", { height: 250, role: "img", "aria-label": title });
+  const { svg, node } = chart(
+    "Speedup of each machine, over the cost of a pass over 4 tokens",
+    "A bar spans the turns of one machine. Below the line at 1× drafting lost.",
+    "",
+    { height: 250 },
+  );
   const body = make("tbody");
   const table = make("table", {}, make("thead", {}, row("th", heads)), body);
-  const example = make("button", { type: "button", class: "sdl-button" });
+  const example = button("", () => {
+    box.value = box.value ? "" : model.get("example");
+    draw();
+  });
   const root = make(
     "section",
     { class: "sdl sdl-live sdl-room", "aria-label": "The table of the room" },
@@ -56,33 +61,19 @@ function render({ model, el }) {
     box,
     make("div", { class: "sdl-row" }, example),
     said,
-    make(
-      "figure",
-      { class: "sdl-chart" },
-      make("p", { class: "sdl-live-title" }, title),
-      svg,
-      make("figcaption", {}, "A bar spans the turns of one machine. Below the line at 1× drafting lost."),
-    ),
-    make(
-      "div",
-      { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": "The results as a table" },
-      table,
-    ),
+    node,
+    scroll("The results as a table", table),
   );
   const draw = () => {
     const shared = sharedRuns(box.value);
     said.textContent = verdict(shared);
     example.textContent = box.value ? "Clear" : "Show an invented example";
-    svg.parentElement.hidden = table.parentElement.hidden = !shared.runs.length;
+    node.hidden = table.parentElement.hidden = !shared.runs.length;
     drawRuns(svg, shared.runs);
     const ranked = [...shared.runs].sort((a, b) => b.speedup - a.speedup);
-    body.replaceChildren(...ranked.map((run) => row("td", valuesOf(run))));
+    body.replaceChildren(...ranked.map((run) => row("td", cellsOf(run))));
   };
   box.addEventListener("input", draw);
-  example.addEventListener("click", () => {
-    box.value = box.value ? "" : model.get("example");
-    draw();
-  });
   el.replaceChildren(root);
   draw();
   return () => {};

@@ -190,6 +190,15 @@ function cutAt(stop, step) {
   };
 }
 
+/** Returns the tokens of a step in the order in which they are shown: [[kind, text], …]. text(id): a token's text. */
+export function fates({ drafted, accepted, kind, token }, text) {
+  const drafts = drafted.map((id, i) => [
+    i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused",
+    text(id),
+  ]);
+  return token === null ? drafts : [...drafts, [kind, text(token)]];
+}
+
 /** Returns the counts of one generation, with the names of specdec_lite's Stats. */
 export function count(steps) {
   const total = (get) => steps.reduce((sum, step) => sum + get(step), 0);

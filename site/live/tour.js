@@ -1,6 +1,6 @@
 // The guided tour of the live page: six stops. Each sets controls and says what to press and where to look.
 
-import { make } from "./charts.js";
+import { button, make } from "../../specdec_book/viz/static/kit.js";
 
 // set: values of the controls. look: the part of the page that scrolls into view.
 export const STOPS = [
@@ -56,8 +56,11 @@ export function tour(visit) {
   const name = make("strong"),
     words = make("span"),
     text = make("p", { class: "sdl-live-tour-words", "aria-live": "polite" }, name, " ", words);
-  const back = make("button", { type: "button", class: "sdl-button" }, "Back"),
-    on = make("button", { type: "button", class: "sdl-button" }, "Take the tour");
+  const back = button("Back", () => go(-1));
+  const on = button("Take the tour", () => {
+    if (waits) words.textContent = `Press Run first. ${STOPS[at].words}`;
+    else go(1);
+  });
   const node = make(
     "section",
     { class: "sdl-live-tour", "aria-label": "Tour in six stops" },
@@ -86,12 +89,6 @@ export function tour(visit) {
     show();
     if (at >= 0) visit(STOPS[at]);
   };
-  back.addEventListener("click", () => go(-1));
-  on.addEventListener("click", () => {
-    if (!waits) return go(1);
-    words.textContent = `Press Run first. ${STOPS[at].words}`;
-    return undefined;
-  });
   show();
   return {
     node,

@@ -36,10 +36,21 @@ export async function download(url, bytes, again, onProgress) {
   return pieces;
 }
 
+/** Joins byte arrays. */
+export function joined(pieces) {
+  const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
+  pieces.reduce((at, piece) => {
+    all.set(piece, at);
+    return at + piece.length;
+  }, 0);
+  return all;
+}
+
 /** Joins the pieces into one ArrayBuffer, or throws an Error with a message for the reader. The browser computes the
  *  SHA-256; over plain http from another machine browsers do not offer it, so only the length is checked. */
 export async function join(pieces, { bytes, sha256 }) {
-  const arrived = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const data = joined(pieces),
+    arrived = data.length;
   if (arrived < bytes)
     throw failure(
       `The download is incomplete: ${arrived.toLocaleString("en")} of ${bytes.toLocaleString("en")} bytes arrived. Try again.`,
@@ -48,11 +59,6 @@ export async function join(pieces, { bytes, sha256 }) {
     throw failure(
       "The download was altered: it is longer than the published file. It was not used. Try again.",
     );
-  const data = new Uint8Array(bytes);
-  pieces.reduce((at, piece) => {
-    data.set(piece, at);
-    return at + piece.length;
-  }, 0);
   if (globalThis.crypto?.subtle) {
     const digest = [...new Uint8Array(await crypto.subtle.digest("SHA-256", data))]
       .map((byte) => byte.toString(16).padStart(2, "0"))

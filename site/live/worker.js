@@ -8,8 +8,9 @@ import { GpuLlama, gpuDevice } from "./gpu.js";
 import { HeadDrafter, LookupDrafter } from "./drafters.js";
 import { lacksMemory, lineFor, ReaderError, sendSignsBy } from "./failure.js";
 import { Tokenizer } from "./bpe.js";
-import { count, decode, seeded } from "./speculate.js";
-import { bytesOf, download, downloadShards, join, placeShards } from "./weights.js";
+import { median } from "./median.js";
+import { count, decode, fates, seeded } from "./speculate.js";
+import { bytesOf, download, downloadShards, join, joined, placeShards } from "./weights.js";
 import { clock, race } from "./asked.js";
 
 const CAPACITY = 1024; // positions in a cache of the small pair
@@ -108,12 +109,6 @@ async function sharedKernels(kernels, base) {
   }
 }
 
-const median = (values) => {
-  const sorted = [...values].sort((a, b) => a - b),
-    middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-};
-
 /** Returns the prompt's ids, without the first ones if they do not fit in the cache beside the new tokens. */
 function read(tokenizer, text) {
   const ids = tokenizer.encode(text),
@@ -203,13 +198,9 @@ export function run(engine, options, post = () => {}) {
     { ids, cut } = read(tokenizer, options.prompt);
   if (!ids.length) throw new ReaderError("The prompt is empty: type at least one character.");
   const once = decoder(engine, ids, options);
-  const text = (steps) =>
-    steps.map((step) => ({
-      ...step,
-      drafted: step.drafted.map((id) => tokenizer.decode([id])),
-      token: step.token === null ? null : tokenizer.decode([step.token]),
-    }));
-  show(engine, once, ({ steps, ...rest }) => post({ type: "trace", steps: text(steps), cut, ...rest }));
+  const text = (id) => tokenizer.decode([id]),
+    shown = (steps) => steps.map((step) => ({ ...step, words: fates(step, text) }));
+  show(engine, once, ({ steps, ...rest }) => post({ type: "trace", steps: shown(steps), cut, ...rest }));
   const runs = compare(engine, once, (turn) => post({ type: "turn", ...turn }));
   const [plain, speculative] = [perToken(runs.plain), perToken(runs.speculative)];
   const same =
@@ -242,15 +233,8 @@ export function run(engine, options, post = () => {}) {
   return result;
 }
 
-/** Joins byte arrays of unknown total length. */
-function joined(pieces) {
-  const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
-  pieces.reduce((at, piece) => {
-    all.set(piece, at);
-    return at + piece.length;
-  }, 0);
-  return all;
-}
+const compiledOf = (kernels) =>
+  Object.fromEntries(Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]));
 
 /** Answers the page's messages. There is one engine; a different format replaces it. */
 function serve(scope) {
@@ -268,17 +252,12 @@ function serve(scope) {
         manifest,
       );
       pieces.length = 0;
-      const compiled = Object.fromEntries(
-        Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]),
-      );
-      parts = { kernels: compiled, manifest, weights };
+      parts = { kernels: compiledOf(kernels), manifest, weights };
       engine = await build({ ...parts, format });
       scope.postMessage({ type: "ready", simd: engine.kernel.simd });
     },
     async loadSmollm2({ kernels, base, published }) {
-      const compiled = Object.fromEntries(
-        Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]),
-      );
+      const compiled = compiledOf(kernels);
       if (!Object.values(compiled).some((each) => WebAssembly.validate(each)))
         throw new ReaderError(
           "This browser has no WebAssembly SIMD, and without it SmolLM2 would need seconds per word. The small pair runs without it.",

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = (
+    "median.js",
     "failure.js",
     "scalar.js",
     "threads.js",
@@ -51,17 +52,12 @@ WORKER = (
     "worker.js",
 )
 PAGES = {
-    "live": (
-        "failure.js",
-        "download.js",
-        "explain.js",
-        "charts.js",
-        "replay.js",
-        "tour.js",
-        "live.js",
+    "live": tuple(
+        f"{name}.js"
+        for name in "kit median failure download explain charts replay tour live".split()
     ),
-    "ask": ("failure.js", "download.js", "charts.js", "share.js", "ask.js"),
-    "room": ("charts.js", "share.js", "room.js"),
+    "ask": ("kit.js", "failure.js", "download.js", "share.js", "ask.js"),
+    "room": ("kit.js", "charts.js", "share.js", "room.js"),
 }
 """Interactive → modules of its panel."""
 LANES = 8  # rows of a matrix that the kernel processes together
@@ -272,11 +268,12 @@ def without_comments(script: str) -> str:
 
 
 def bundle(names: tuple[str, ...]) -> str:
-    """Return modules of site/live as the body of one classic script, without imports and exports."""
+    """Return modules of site/live and the interactives' kit as the body of one classic script."""
     parts, owners = [], {}
     for position, name in enumerate(names):
-        source = (SOURCE / name).read_text("utf-8")
-        for imported in re.findall(r"""^import .*? from "\./([\w.]+)";$""", source, flags=re.M):
+        is_kit = name == "kit.js"
+        source = interactive.kit() if is_kit else (SOURCE / name).read_text("utf-8")
+        for imported in re.findall(r"""^import [^;]*? from "[\w./]*/([\w.]+)";$""", source, re.M):
             if imported not in names[:position]:
                 raise ExtensionError(f"{name} imports {imported}, which is not bundled before it")
         for declared in re.findall(
@@ -285,7 +282,7 @@ def bundle(names: tuple[str, ...]) -> str:
             if declared in owners:
                 raise ExtensionError(f"{name} and {owners[declared]} both declare {declared}")
             owners[declared] = name
-        source = re.sub(r"^import .*\n", "", source, flags=re.M)
+        source = re.sub(r"^import [^;]*;\n", "", source, flags=re.M)
         parts.append(re.sub(r"^export (?=async |function|const|let|class)", "", source, flags=re.M))
     return "\n".join(parts)
 
@@ -355,15 +352,10 @@ def write(static: Path, node_modules: Path) -> None:
         "questions": questions(),
     }
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
-    kit = (interactive.STATIC / "kit.js").read_text("utf-8")
     for name, modules in PAGES.items():
         export_name = f'globalThis.sdlInteractives["{name}"] = '
         panel = bundle(modules).replace("export default ", export_name)
-        script = (
-            "globalThis.sdlInteractives ??= {};\n"
-            f"globalThis.sdlShare = (() => {{\n{kit}\nreturn share;\n}})();\n"
-            f"(() => {{\n{panel}\n}})();\n"
-        )
+        script = f"globalThis.sdlInteractives ??= {{}};\n(() => {{\n{panel}\n}})();\n"
         path = static / "interactives" / f"{name}.js"
         path.write_text(without_comments(script), "utf-8")
     shutil.copy2(SOURCE / "live.css", static / "interactives" / "live.css")

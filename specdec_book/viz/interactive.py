@@ -5,6 +5,7 @@ class carries the module to JupyterLab, to Colab and to a static page.
 """
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
@@ -26,12 +27,17 @@ def modules() -> list[str]:
     return sorted(path.stem for path in STATIC.glob("*.js") if path.stem != "kit")
 
 
+def kit() -> str:
+    """Return what all modules share, without the list of exports, from which the live page imports."""
+    return re.sub(r"\n//[^\n]*\nexport \{[^}]*\};\n", "", (STATIC / "kit.js").read_text("utf-8"))
+
+
 def source(module: str) -> str:
     """Return the ES module of an interactive, without imports: its table, `kit.js`, parts, own text."""
-    files = [STATIC / "kit.js", *parts(module), STATIC / f"{module}.js"]
+    files = [*parts(module), STATIC / f"{module}.js"]
     table = json.loads((LIBRARY / TABLES[module]).read_text("utf-8")) if module in TABLES else None
     texts = [f"const TABLE = {json.dumps(table, ensure_ascii=False)};"] * (module in TABLES)
-    return "\n".join([*texts, *(file.read_text(encoding="utf-8") for file in files)])
+    return "\n".join([*texts, kit(), *(file.read_text(encoding="utf-8") for file in files)])
 
 
 def parts(module: str) -> list[Path]:

@@ -5,7 +5,7 @@ import { loadKernel } from "../../site/live/kernel.js";
 import { Llama } from "../../site/live/llama.js";
 import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
-import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
+import { doubtAbout, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
 import { lesson, summary } from "../../site/live/ask.js";
 import {
@@ -300,10 +300,7 @@ const jobs = {
     const rng = seeded(r.seed);
     return Array.from({ length: r.count }, () => rng.draw(r.probs));
   },
-  formulas: (r) => ({
-    tokens: r.points.map((point) => expectedTokens(...point)),
-    intervals: r.counts.map((pair) => interval(...pair)),
-  }),
+  intervals: (r) => r.counts.map((pair) => interval(...pair)),
   explain: (r) => r.results.map((result) => ({ doubt: doubtAbout(result), words: explanation(result) })),
   stops: () => STOPS,
   async run(r) {

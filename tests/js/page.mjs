@@ -50,6 +50,9 @@ class Element {
   contains() {
     return false;
   }
+  closest() {
+    return null;
+  }
   addEventListener(type, call) {
     (this.listeners[type] ??= []).push(call);
   }
@@ -214,10 +217,10 @@ const jobs = {
     const scrubber = panel.node.one((node) => node.attributes.type === "range");
     const steps = (count) =>
       Array.from({ length: count }, () => ({
-        drafted: ["a"],
-        accepted: 1,
-        kind: "bonus",
-        token: "b",
+        words: [
+          ["accepted", "a"],
+          ["bonus", "b"],
+        ],
         emitted: [0, 1],
       }));
     const seen = {};

@@ -713,3 +713,30 @@ const readable = (text) => text.replaceAll("<|im_start|>", "▸").replaceAll("<|
 const visible = (text) => readable(text).replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces
 const quoted = (text) => `“${readable(text).replaceAll("\n", "⏎")}”`;
 const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
+
+// What the live page's modules import. An interactive's module, which has no imports, follows this text without this line.
+export {
+  attach,
+  button,
+  chart,
+  chartRow,
+  controlRow,
+  curve,
+  disc,
+  expectedTokens,
+  field,
+  foldOf,
+  hidden,
+  make,
+  menu,
+  newId,
+  numberField,
+  plural,
+  rulings,
+  scales,
+  scroll,
+  stroke,
+  svgText,
+  times,
+  tokenNode,
+};
