@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,8 +24,14 @@ def node() -> subprocess.Popen:
     return subprocess.Popen(command, encoding="utf-8", **pipes)
 
 
-def evaluate(module: str, calls: list[dict]) -> list:
-    """Return the results of a module's formulas, evaluated by node."""
+def formula(module: str, name: str, *arguments):
+    """Return the result of a module's formula for these arguments."""
+    return evaluate(module, name, [arguments])[0]
+
+
+def evaluate(module: str, name: str, cases: Iterable[Sequence]) -> list:
+    """Return the results of a module's formula for cases of arguments, evaluated by node."""
+    calls = [{"name": name, "args": [*case]} for case in cases]
     request = json.dumps({"source": source(module), "calls": calls})
     print(request, file=node().stdin, flush=True)
     answer = json.loads(node().stdout.readline())

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from javascript import evaluate
+from javascript import evaluate, formula
 
 from specdec_lite import theory
 from specdec_lite.diagnosis import metrics
@@ -26,7 +26,7 @@ FORMATS = [row["text"] for row in LINES if "reads" in row]
 
 def explain(text, gamma=None):
     """Return the library's reading, after the page's reader has given the same, errors included."""
-    [page] = evaluate("log_line", [{"name": "explain", "args": [text, gamma]}])
+    page = formula("log_line", "explain", text, gamma)
     try:
         reading = metrics.explain(text, gamma)
     except ValueError as error:
@@ -124,7 +124,7 @@ def changed(text: str, rng: random.Random) -> str:
 def test_the_page_reads_changed_texts_as_the_library_does():
     rng = random.Random(0)
     cases = [(changed(rng.choice(FORMATS), rng), rng.choice([None, 3, 5])) for _ in range(300)]
-    pages = evaluate("log_line", [{"name": "explain", "args": [*case]} for case in cases])
+    pages = evaluate("log_line", "explain", cases)
     read = 0
     for (text, gamma), page in zip(cases, pages):
         try:
@@ -175,7 +175,7 @@ def test_large_texts_are_read_or_refused(text):
         assert metrics.explain(text).engine
     except ValueError:
         pass
-    [page] = evaluate("log_line", [{"name": "explain", "args": [text, None]}])
+    page = formula("log_line", "explain", text, None)
     assert page
 
 

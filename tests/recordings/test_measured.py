@@ -1,7 +1,7 @@
 """Measured pairs: their forecasts come from other rows, and the explorer can show them."""
 
 import pytest
-from javascript import evaluate
+from javascript import evaluate, formula
 
 from specdec_book.recordings import forecasts, measured
 from specdec_book.viz import Explorer
@@ -70,13 +70,10 @@ def test_the_levers_are_the_formula_with_one_change():
     pair = next(each for each in RECORDED if "T = 1, whole draft" in each["label"])
     names = ("alpha", "gamma", "c", "step_cost", "overhead", "plain_overhead")
     state = {name: pair[name] for name in names} | {"c_hat": 0.1}
-    calls = [{"name": "levers", "args": [state]}]
     moved = state | {"c": state["c"] / 4}
-    calls += [
-        {"name": "leverState", "args": [s, state]} for s in (state, moved, moved | {"alpha": 1})
-    ]
-    gains, start, one, two = evaluate("explorer", calls)
-    gains = dict(gains)
+    changed = (state, moved, moved | {"alpha": 1})
+    start, one, two = evaluate("explorer", "leverState", [[each, state] for each in changed])
+    gains = dict(formula("explorer", "levers", state))
     assert gains["c halved"] == pytest.approx(predicted(pair | {"c": pair["c"] / 2}))
     assert gains["1 − α halved"] == pytest.approx(
         predicted(pair | {"alpha": (1 + pair["alpha"]) / 2})

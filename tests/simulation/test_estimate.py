@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from javascript import evaluate
+from javascript import evaluate, formula
 
 from specdec_lite import roofline, theory
 from specdec_lite.simulation.estimate import (
@@ -246,11 +246,9 @@ def test_the_interactive_computes_the_same_costs():
     pairs = ((DENSE, SMALL), (MIXTURE, NONE), (DENSE, replace(HEAD, block=True)))
     for target, draft in pairs:
         for engine in (FITTED, replace(FITTED, factor=1.7, batch=8)):
-            calls = [
-                {"name": "estimate", "args": [setting(target, draft, *p), asdict(engine), 1.9]}
-                for p in points
-            ]
-            for (gamma, batch, context, gpus), given in zip(points, evaluate("payoff", calls)):
+            cases = [(setting(target, draft, *p), asdict(engine), 1.9) for p in points]
+            results = evaluate("payoff", "estimate", cases)
+            for (gamma, batch, context, gpus), given in zip(points, results):
                 card = replace(H100, gpus=gpus)
                 expected = estimate(
                     target, draft, card, None, gamma, batch, context, tau=1.9, engine=engine
@@ -263,14 +261,10 @@ def test_the_interactive_computes_the_same_costs():
 def test_the_interactive_calibrates_and_switches_off_as_python_does():
     at = setting(DENSE, HEAD, 3, 8, 512)
     own = calibrate(DENSE, HEAD, H100, 3, 8, 512, tau=2.5, speedup=1.5)
-    given, none, batches = evaluate(
-        "payoff",
-        [
-            {"name": "calibrate", "args": [at, asdict(FITTED), 2.5, 1.5]},
-            {"name": "calibrate", "args": [at, asdict(FITTED), 2.5, 2.4]},
-            {"name": "switchOff", "args": [setting(DENSE, SMALL, 4, 1, 512), asdict(FITTED), 2.0]},
-        ],
-    )
+    cases = [(at, asdict(FITTED), 2.5, speedup) for speedup in (1.5, 2.4)]
+    given, none = evaluate("payoff", "calibrate", cases)
+    alone = setting(DENSE, SMALL, 4, 1, 512)
+    batches = formula("payoff", "switchOff", alone, asdict(FITTED), 2.0)
     assert given["factor"] == pytest.approx(own.factor) and given["batch"] == own.batch == 8
     assert none is None, "the passes alone cost more than this round"
     assert tuple(batches) == switch_off(DENSE, SMALL, H100, None, 4, 512, tau=2.0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from mounting import open_phone_folds, says
 
 from specdec_book.viz.bench import RULES, Bench
@@ -111,7 +111,7 @@ def emitted_distribution(name, pair):
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_emitted_distribution_equals_the_librarys(name):
-    rows = evaluate("bench", [{"name": "emitted", "args": [name, p, q]} for p, q in PAIRS])
+    rows = evaluate("bench", "emitted", [[name, p, q] for p, q in PAIRS])
     for pair, row in enumerate(rows):
         assert row == pytest.approx(emitted_distribution(name, pair), abs=1e-12), PAIRS[pair]
 
@@ -127,9 +127,7 @@ def test_only_lossless_rules_emit_p():
 
 
 def test_published_distribution_of_the_soft_argmax():
-    (row,) = evaluate(
-        "bench", [{"name": "emitted", "args": ["soft_argmax", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]]}]
-    )
+    row = formula("bench", "emitted", "soft_argmax", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2])
     assert row == pytest.approx([0.4, 0.6, 0.0], abs=1e-12)
 
 
@@ -137,11 +135,9 @@ def test_published_distribution_of_the_soft_argmax():
 def test_frequencies_approach_the_emitted_distribution(name):
     """A seeded run of 40 000 draws: all frequencies are within Hoeffding's bound at 1 − 1e-9."""
     p, q = [0.3, 0.2, 0.15, 0.35], [0.1, 0.35, 0.4, 0.15]
-    row, counts, again, other = evaluate(
-        "bench",
-        [{"name": "emitted", "args": [name, p, q]}]
-        + [{"name": "simulate", "args": [name, p, q, 40_000, seed]} for seed in (3, 3, 4)],
-    )
+    row, seeds = formula("bench", "emitted", name, p, q), (3, 3, 4)
+    runs = evaluate("bench", "simulate", [[name, p, q, 40_000, seed] for seed in seeds])
+    counts, again, other = runs
     assert sum(counts) == 40_000 and counts == again != other
     bound = math.sqrt(math.log(2 * len(p) / 1e-9) / (2 * 40_000))
     assert max(abs(n / 40_000 - v) for n, v in zip(counts, row)) < bound
@@ -150,25 +146,16 @@ def test_frequencies_approach_the_emitted_distribution(name):
 
 
 def test_the_band_is_hoeffdings():
-    bands = evaluate(
-        "bench", [{"name": "band", "args": [v, n]} for v in (3, 8) for n in (1, 100, 10_000)]
-    )
-    assert bands == pytest.approx(
-        [math.sqrt(math.log(2 * v / 0.01) / (2 * n)) for v in (3, 8) for n in (1, 100, 10_000)]
-    )
+    cases = [*itertools.product((3, 8), (1, 100, 10_000))]
+    bands = [math.sqrt(math.log(2 * v / 0.01) / (2 * n)) for v, n in cases]
+    assert evaluate("bench", "band", cases) == pytest.approx(bands)
 
 
 def test_dragging_a_bar_keeps_the_sum_and_the_other_ratios():
     row, emptied, from_one = evaluate(
         "bench",
-        [
-            {"name": "setShare", "args": args}
-            for args in (
-                [[0.5, 0.3, 0.2], 0, 0.2],
-                [[0.5, 0.3, 0.2], 2, 0.0],
-                [[1.0, 0.0, 0.0], 0, 0.4],
-            )
-        ],
+        "setShare",
+        ([[0.5, 0.3, 0.2], 0, 0.2], [[0.5, 0.3, 0.2], 2, 0.0], [[1.0, 0.0, 0.0], 0, 0.4]),
     )
     assert row == pytest.approx([0.2, 0.48, 0.32])
     assert emptied == pytest.approx([0.625, 0.375, 0])
@@ -180,8 +167,9 @@ def test_the_residual_shrinks_from_sibling_to_sibling():
     counts = range(4)
     pairs = [tuple(torch.tensor(row, dtype=torch.float64) for row in pair) for pair in PAIRS[:6]]
     points = list(itertools.product(pairs, counts))
-    calls = [{"name": "residualAfter", "args": [p.tolist(), q.tolist(), k]} for (p, q), k in points]
-    for ((p, q), k), result in zip(points, evaluate("bench", calls), strict=True):
+    cases = [[p.tolist(), q.tolist(), k] for (p, q), k in points]
+    results = evaluate("bench", "residualAfter", cases)
+    for ((p, q), k), result in zip(points, results, strict=True):
         expected, share = p, 1.0
         for _ in range(k):
             share *= 1 - float(theory.acceptance_rate(expected, q))
@@ -194,15 +182,13 @@ def test_the_residual_shrinks_from_sibling_to_sibling():
 @pytest.mark.parametrize("rule", ["from_p", "lenient"])
 def test_with_the_tasks_solution_the_wrong_rule_emits_p(rule):
     p, q = [0.625, 0.375, 0.0], [0.5, 0.3, 0.2]
-    (row,) = evaluate("bench", [{"name": "emitted", "args": [rule, p, q]}])
+    row = formula("bench", "emitted", rule, p, q)
     assert row == pytest.approx(p, abs=1e-12) and theory.total_variation(p, q) > 0.1
 
 
 def test_rules_and_presets_fit_python():
-    calls = [{"name": name, "args": []} for name in ("rules", "presets")]
-    rules, presets = evaluate("bench", calls)
-    assert tuple(rules) == RULES
-    for preset in presets:
+    assert tuple(formula("bench", "rules")) == RULES
+    for preset in formula("bench", "presets"):
         bench = Bench(p=preset["p"], q=preset["q"])
         assert (bench.p, bench.q, bench.task) == (preset["p"], preset["q"], "from_p")
 

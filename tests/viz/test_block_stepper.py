@@ -3,7 +3,7 @@
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import bare_page, says
 
@@ -49,14 +49,12 @@ def recorded(run):
 
 
 def moments_of(rounds: list[dict]) -> list[dict]:
-    return evaluate("block_stepper", [{"name": "moments", "args": [rounds]}])[0]
+    return formula("block_stepper", "moments", rounds)
 
 
 def counts_of(rounds: list[dict]) -> list[dict]:
     count = len(moments_of(rounds))
-    return evaluate(
-        "block_stepper", [{"name": "counts", "args": [rounds, at]} for at in range(count)]
-    )
+    return evaluate("block_stepper", "counts", [[rounds, at] for at in range(count)])
 
 
 def final_counts(output) -> dict:
@@ -152,7 +150,7 @@ def test_a_drafted_stop_token_ends_the_last_block(run):
 def test_fates_follow_the_accepted_prefix():
     block = {"drafts": ["a", "b", "c"], "accepted": 1, "token": "x"}
     call = lambda kind, block: evaluate(
-        "block_stepper", [{"name": "fate", "args": [block, kind, i]} for i in range(3)]
+        "block_stepper", "fate", [[block, kind, i] for i in range(3)]
     )
     assert call("verify", block) == ["drafted"] * 3
     assert call("accept", block) == call("reuse", block) == ["accepted", "rejected", "unused"]

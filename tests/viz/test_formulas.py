@@ -257,7 +257,7 @@ def differences(given, expected, place: str = "") -> list[str]:
 )
 def test_a_formula_equals_pythons(module: str, name: str, python: Callable, cases: Iterable):
     cases = [*cases]
-    given = evaluate(module, [{"name": name, "args": [*case]} for case in cases])
+    given = evaluate(module, name, cases)
     wrong = [
         f"{case}{line}"[:400]
         for case, result in zip(cases, given, strict=True)

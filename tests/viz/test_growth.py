@@ -2,7 +2,7 @@
 
 import torch
 from features_zoo import random_head
-from javascript import evaluate
+from javascript import evaluate, formula
 from models_zoo import VOCABULARY, native
 
 from specdec_book.viz import Timelines
@@ -23,7 +23,7 @@ class Numbers:
 
 def test_every_node_has_a_place_of_its_own():
     tree = [{"parent": parent} for parent in (-1, -1, 0, 0, 1, 2, 2, 4, -1)]
-    (places,) = evaluate("growth", [{"name": "places", "args": [tree]}])
+    places = formula("growth", "places", tree)
     assert len({(p["column"], p["row"]) for p in places}) == len(tree)
 
 
@@ -34,7 +34,7 @@ def test_it_opens_at_a_lead_that_does_not_solve_the_task():
     ahead = {"grown": tree(True, False, False), "static": none}
     level = {"grown": none, "static": none}
     for contexts, place in (([level, solved, ahead], 2), ([ahead, solved], 0), ([level, level], 0)):
-        assert evaluate("growth", [{"name": "opening", "args": [contexts, 3]}]) == [place]
+        assert formula("growth", "opening", contexts, 3) == place
 
 
 def test_draft_trees_returns_the_trees_of_a_session():
@@ -69,10 +69,9 @@ def test_worth_is_the_probability_of_a_token_in_a_smaller_draft_vocabulary():
 
 def test_timelines_pair_features_with_shifted_tokens():
     words = Timelines().words
-    pairs = evaluate("timelines", [{"name": "pairs", "args": [words, s]} for s in (0, 1)])
+    pairs = evaluate("timelines", "pairs", [[words, s] for s in (0, 1)])
     assert pairs == [[[i, i + shift] for i in range(3)] for shift in (0, 1)]
     laws = [{"law": [["a", 0.5], ["b", 0.25]]}, {"law": [["a", 0.75], ["d", 0.0]]}]
-    assert evaluate("timelines", [{"name": "largest", "args": [laws]}]) == [0.75]
+    assert formula("timelines", "largest", laws) == 0.75
     moves = [(-40, 50, 0), (-10, 50, 0), (40, 50, 1), (-400, 50, 0), (400, 50, 1)]
-    calls = [{"name": "shiftAt", "args": list(move)} for move in moves]
-    assert evaluate("timelines", calls) == [1, 0, 0, 1, 0]
+    assert evaluate("timelines", "shiftAt", moves) == [1, 0, 0, 1, 0]

@@ -3,7 +3,7 @@
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import pause, says
 
@@ -29,16 +29,14 @@ def grid():
 def test_cells_equal_the_run(grid):
     for run, out in zip(grid.runs, OUTS.values()):
         rows, count = run["rows"], len(out.steps)
-        calls = [("text", [rows, count]), ("gains", [rows]), ("total", [rows])]
-        calls += [("final", [rows, i]) for i in range(count + 1)]
-        calls += [("cells", [rows, i, count]) for i in range(count + 1)]
-        text, gains, total, *results = evaluate(
-            "jacobi_grid", [{"name": name, "args": arguments} for name, arguments in calls]
-        )
-        assert "".join(text) == Letters().decode(PLAIN) and total == 10
+        of = lambda name, *given: formula("jacobi_grid", name, rows, *given)
+        gains = of("gains")
+        assert "".join(of("text", count)) == Letters().decode(PLAIN) and of("total") == 10
         assert gains == [len(step.tokens) for step in out.steps]
-        assert results[: count + 1] == [sum(gains[:i]) for i in range(count + 1)]
-        for cells, step, final in zip(results[count + 1 :], out.steps, results):
+        finals = evaluate("jacobi_grid", "final", [[rows, i] for i in range(count + 1)])
+        assert finals == [sum(gains[:i]) for i in range(count + 1)]
+        each = evaluate("jacobi_grid", "cells", [[rows, i, count] for i in range(count + 1)])
+        for cells, step, final in zip(each, out.steps, finals):
             states = [cell["fate"] for cell in cells]
             assert len(cells) == 10 and states[:final] == ["final"] * final
             assert states.count("accepted") == step.accepted

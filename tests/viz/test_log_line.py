@@ -2,7 +2,7 @@
 
 import pytest
 from chosen import one_of
-from javascript import evaluate
+from javascript import formula
 from mounting import outside_the_frame, says
 
 from specdec_book.viz import LogLine
@@ -33,10 +33,10 @@ def test_gamma_completes_a_line_that_lacks_it(mounted):
 @pytest.mark.parametrize("width", one_of(__name__, [1000, 374]))
 def test_it_stays_in_its_frame(mounted, width):
     page = mounted(LogLine(), width)
-    for example in evaluate("log_line", [{"name": "presets", "args": []}])[0]:
+    for example in formula("log_line", "presets"):
         assert outside_the_frame(page, {"text": example["text"]}) == []
 
 
 def test_its_examples_are_readable():
-    for example in evaluate("log_line", [{"name": "presets", "args": []}])[0]:
+    for example in formula("log_line", "presets"):
         assert explain(example["text"], example.get("gamma")).alpha is not None

@@ -2,11 +2,12 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from letters import Letters
 from mounting import pause, says
 
@@ -27,14 +28,13 @@ def explorer():
     return Lookup.of({"copy": (PROMPT, ANSWER), "none": ([1], [2, 3])}, Letters())
 
 
-def call(name, *args):
-    return evaluate("lookup", [{"name": name, "args": [*args]}])[0]
+call = partial(formula, "lookup")
 
 
 def test_rounds_equal_the_drafters():
     ids = [*PROMPT, *ANSWER]
-    calls = [{"name": "rounds", "args": [ids, len(PROMPT), *setting]} for setting in SETTINGS]
-    for (n, gamma, latest), rounds in zip(SETTINGS, evaluate("lookup", calls), strict=True):
+    found = evaluate("lookup", "rounds", [[ids, len(PROMPT), *setting] for setting in SETTINGS])
+    for (n, gamma, latest), rounds in zip(SETTINGS, found, strict=True):
         steps = replay(PromptLookupDrafter(gamma, n, latest=latest), PROMPT, ANSWER, 24)
         assert [(r["drafted"], r["accepted"]) for r in rounds] == [
             (len(step.tree), step.accepted) for step in steps
@@ -129,11 +129,11 @@ def test_only_the_best_setting_solves_the_task(explorer, mounted):
     ids = [*PROMPT, *ANSWER]
     best = call("best", ids, len(PROMPT), 1)
     settings = [(n, g, latest) for n in range(1, 6) for g in range(1, 17) for latest in (1, 0)]
-    calls = [{"name": "rounds", "args": [ids, len(PROMPT), *setting]} for setting in settings]
-    asked = [{"name": "counts", "args": [rounds]} for rounds in evaluate("lookup", calls)]
+    rounds = evaluate("lookup", "rounds", [[ids, len(PROMPT), *setting] for setting in settings])
+    counts = evaluate("lookup", "counts", [[each] for each in rounds])
     solves = {
         setting: found["wasted"] <= found["tokens"] and found["tau"] >= best - 1e-9
-        for setting, found in zip(settings, evaluate("lookup", asked), strict=True)
+        for setting, found in zip(settings, counts, strict=True)
     }
     assert {*solves.values()} == {True, False}
     for solved in (True, False):

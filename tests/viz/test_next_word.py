@@ -13,14 +13,13 @@ CONTEXTS = recordings.load("next-words").data["contexts"]
 
 def test_u_selects_the_word_whose_interval_contains_it():
     probs, points = [0.665, 0.0, 0.245], [0.0, 0.664, 0.666, 0.9, 0.95]
-    hits = evaluate("next_word", [{"name": "hit", "args": [probs, u]} for u in points])
+    hits = evaluate("next_word", "hit", [[probs, u] for u in points])
     assert hits == [0, 0, 2, 2, 3]
 
 
 def test_a_label_avoids_the_mark_if_there_is_room():
     labels = [(10, 100, 40, 12), (10, 100, 40, 50), (10, 100, 40, 75), (10, 60, 40, 40)]
-    calls = [{"name": "labelMiddle", "args": list(label)} for label in labels]
-    assert evaluate("next_word", calls) == [60, 80, 42.5, 40]
+    assert evaluate("next_word", "labelMiddle", labels) == [60, 80, 42.5, 40]
 
 
 @pytest.mark.browser

@@ -69,7 +69,7 @@ def test_modules_have_no_imports_and_no_foreign_names(module):
     for file in (*parts(module), STATIC / f"{module}.js"):
         own = "".join(file.read_text(encoding="utf-8").split())
         assert len(own) <= 20_000, f"{file.name} is too long to read in one sitting"
-    assert evaluate(module, []) == [], "the kit and the module declare no name twice"
+    assert evaluate(module, "", []) == [], "the kit and the module declare no name twice"
 
 
 @pytest.mark.parametrize("name", NAMES)

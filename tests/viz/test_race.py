@@ -1,12 +1,13 @@
 """The race: its recording, its formulas and its use in a browser. No test asserts a duration."""
 
 import json
+from functools import partial
 
 import pytest
 import traitlets
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import bare_page, says
 
@@ -31,43 +32,42 @@ def race():
     }
 
 
-def formula(name, *args):
-    return evaluate("race", [{"name": name, "args": [*args]}])[0]
+of_race = partial(formula, "race")
 
 
 def test_both_lanes_write_the_text_of_generate(race):
     text = Letters().decode(generate(tiny(0), PROMPT, None, TOKENS).tokens.tolist())
     for lane in race["lanes"].values():
-        assert formula("textOf", lane) == text and formula("tokens", lane) == TOKENS
+        assert of_race("textOf", lane) == text and of_race("tokens", lane) == TOKENS
         times = [each["at"] for each in lane]
         assert times == sorted(times) and times[0] > 0
     assert len(race["lanes"]["plain"]) == TOKENS > len(race["lanes"]["speculative"])
-    assert len(race["speedups"]) == 3 and formula("isSame", race)
+    assert len(race["speedups"]) == 3 and of_race("isSame", race)
 
 
 def test_another_text_is_not_called_the_same(race):
     other = json.loads(json.dumps(race))
     other["lanes"]["speculative"][-1]["words"][-1][1] = "?"
-    assert not formula("isSame", other)
-    assert "the same text, word for word" in formula("result", race)[0]
-    assert "differ" in formula("result", other)[0]
+    assert not of_race("isSame", other)
+    assert "the same text, word for word" in of_race("result", race)[0]
+    assert "differ" in of_race("result", other)[0]
 
 
 def test_the_film_is_slow_at_first_and_then_has_the_recorded_speed(race):
     """A pass of the large model lasts 0.9 s in both lanes; the verdict says who waits."""
     (plain, fast) = (race["lanes"][name] for name in ("plain", "speculative"))
-    slowness = formula("slowness", race)
-    assert slowness * formula("pass", race) == pytest.approx(0.9)
-    assert formula("recorded", race, 4.5) == pytest.approx(4.5 / slowness)
-    assert formula("recorded", race, 10) - formula("recorded", race, 9) == pytest.approx(1)
-    assert "times slower" in formula("standing", race, 1)
+    slowness = of_race("slowness", race)
+    assert slowness * of_race("pass", race) == pytest.approx(0.9)
+    assert of_race("recorded", race, 4.5) == pytest.approx(4.5 / slowness)
+    assert of_race("recorded", race, 10) - of_race("recorded", race, 9) == pytest.approx(1)
+    assert "times slower" in of_race("standing", race, 1)
     first, last = sorted([plain[-1]["at"], fast[-1]["at"]])
     name = "helper" if fast[-1]["at"] == first else "alone"
-    assert name in formula("standing", race, 9 + last - formula("recorded", race, 9))
+    assert name in of_race("standing", race, 9 + last - of_race("recorded", race, 9))
     for lane in (plain, fast):
-        assert formula("share", race, lane, lane[2]["at"] - formula("pass", race) / 4) in (
+        assert of_race("share", race, lane, lane[2]["at"] - of_race("pass", race) / 4) in (
             pytest.approx(0.75),
-            pytest.approx(1 - formula("pass", race) / 4 / (lane[2]["at"] - lane[1]["at"])),
+            pytest.approx(1 - of_race("pass", race) / 4 / (lane[2]["at"] - lane[1]["at"])),
         )
 
 
@@ -75,8 +75,8 @@ def test_every_round_of_the_race_opens_as_the_round_that_it_was(race):
     """The picture of a round derives the same verdict from it, and its words are those of the text."""
     for each_race in (race, *Race.load().races):
         lane, text = each_race["lanes"]["speculative"], ""
-        rounds = [formula("roundOf", each_race, i) for i in range(len(lane))]
-        verdicts = evaluate("round", [{"name": "verdict", "args": [each]} for each in rounds])
+        rounds = [of_race("roundOf", each_race, i) for i in range(len(lane))]
+        verdicts = evaluate("round", "verdict", [[each] for each in rounds])
         for i, (each, verdict, row) in enumerate(zip(rounds, verdicts, lane, strict=True)):
             assert verdict == {"accepted": each["accepted"], "word": each["token"]["word"]}
             line, *_ = each_race["request"].split("\n\n")
@@ -91,14 +91,14 @@ def test_a_slower_race_is_called_slower(race):
     slow = json.loads(json.dumps(race))
     for each in slow["lanes"]["speculative"]:
         each["at"] *= 1e3
-    assert formula("speedup", slow) < 1 and "slower" in formula("result", slow)[0]
+    assert of_race("speedup", slow) < 1 and "slower" in of_race("result", slow)[0]
 
 
 def test_passes_appear_at_their_times(race):
     lane = race["lanes"]["speculative"]
-    assert formula("passesAt", lane, 0) == 0
-    assert formula("passesAt", lane, lane[1]["at"]) == 2
-    assert formula("passesAt", lane, 1e9) == len(lane)
+    assert of_race("passesAt", lane, 0) == 0
+    assert of_race("passesAt", lane, lane[1]["at"]) == 2
+    assert of_race("passesAt", lane, 1e9) == len(lane)
 
 
 def test_summary_covers_all_texts(race):
@@ -109,7 +109,7 @@ def test_summary_covers_all_texts(race):
         "lanes": {"plain": [{**plain[0], "at": 4.0}], "speculative": speculative},
         "speedups": [4],
     }
-    text = formula("overall", [even, double])
+    text = of_race("overall", [even, double])
     assert "1.00× (even)" in text and "4.00× (double)" in text and "mean 2.00×" in text
 
 
@@ -123,7 +123,7 @@ def test_bad_input_is_rejected():
 def test_the_books_races_write_equal_texts():
     widget = Race.load()
     assert widget.race < len(widget.races)
-    assert all(evaluate("race", [{"name": "isSame", "args": [each]} for each in widget.races]))
+    assert all(evaluate("race", "isSame", [[each] for each in widget.races]))
     assert recordings.load("race").machine in widget.about
     assert widget._repr_mimebundle_()[0][MIME]["module"] == "race"
 
@@ -146,7 +146,7 @@ def test_both_lanes_end_with_the_same_words_and_no_text_moves_the_page(mounted, 
         page.get_by_role("combobox").select_option(str(index))
         says(page, ".sdl-race-request", race["request"][:30])
         plain, speculative = page.evaluate(WORDS)
-        assert plain == speculative and len(plain) == formula("tokens", race["lanes"]["plain"])
+        assert plain == speculative and len(plain) == of_race("tokens", race["lanes"]["plain"])
         for (count, words, bricks, boxes), lane in zip(
             page.evaluate(COUNTS), race["lanes"].values()
         ):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from javascript import evaluate
+from javascript import formula
 
 from specdec_book.viz import Roofline
 from specdec_book.viz.interactive import source
@@ -39,7 +39,7 @@ def test_the_check_recognizes_uneven_ticks():
 
 
 def test_presets_stay_on_the_sliders_and_name_their_source():
-    (presets,) = evaluate("roofline", [{"name": "presets", "args": []}])
+    presets = formula("roofline", "presets")
     numbers = set(Roofline.class_traits()) - {"machines"}
     for preset in presets:
         Roofline(**{name: value for name, value in preset.items() if name in numbers})

@@ -10,7 +10,7 @@ import pytest
 import torch
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import bare_page, says
 
@@ -74,7 +74,7 @@ def recorded_verdict(record: dict) -> tuple[int, str]:
 
 
 def javascript_verdicts(rounds: list[dict]) -> list[tuple[int, str]]:
-    verdicts = evaluate("round", [{"name": "verdict", "args": [record]} for record in rounds])
+    verdicts = evaluate("round", "verdict", [[record] for record in rounds])
     return [
         (verdict["accepted"], record["rows"][verdict["accepted"]]["words"][verdict["word"]])
         for verdict, record in zip(verdicts, rounds, strict=True)
@@ -82,7 +82,7 @@ def javascript_verdicts(rounds: list[dict]) -> list[tuple[int, str]]:
 
 
 def moments(rounds: list[dict], dice: bool = True) -> list[dict]:
-    return evaluate("round", [{"name": "moments", "args": [rounds, dice]}])[0]
+    return formula("round", "moments", rounds, dice)
 
 
 @pytest.fixture(scope="module")
@@ -280,8 +280,7 @@ def test_stepped_and_scrubbed(mounted, width):
 def test_the_reader_answers_questions(mounted):
     page = mounted(Round.load(), 790)
     all_moments = moments(BOOK)
-    calls = [{"name": "question", "args": [BOOK, moment]} for moment in all_moments]
-    questions = evaluate("round", calls)
+    questions = evaluate("round", "question", [[BOOK, moment] for moment in all_moments])
     at = questions.index("accept")
     moment = all_moments[at]
     test = BOOK[moment["round"]]["rows"][moment["row"]]["tests"][moment["test"]]

@@ -1,18 +1,18 @@
 """The scoreboard: its rows from a board, its order, filters and frontier, its use in a browser."""
 
+from functools import partial
+
 import boards
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import formula
 from mounting import open_phone_folds, outside_the_frame, says
 
 from specdec_book.recordings.board import Board
 from specdec_book.viz import Scoreboard
 
-
-def call(name, *arguments):
-    return evaluate("scoreboard", [{"name": name, "args": list(arguments)}])[0]
+call = partial(formula, "scoreboard")
 
 
 def test_a_board_becomes_rows_and_settings():

@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from mounting import says
 
 from specdec_book.viz import SecondWord
@@ -22,8 +23,7 @@ STATES = [
 ]
 
 
-def ask(name, *calls):
-    return evaluate("second_word", [{"name": name, "args": list(call)} for call in calls])
+ask = partial(evaluate, "second_word")
 
 
 def rows(state, x):
@@ -58,7 +58,7 @@ def by_the_rule(p, drawn, stated):
 def test_emitted_and_accepted_equal_the_rules():
     calls = [(state, x) for state in STATES for x in (0, 1)]
     names = ("emitted", "accepted", "drawn")
-    for (state, x), emitted, accepted, drawn in zip(calls, *(ask(name, *calls) for name in names)):
+    for (state, x), emitted, accepted, drawn in zip(calls, *(ask(name, calls) for name in names)):
         masses, rate = by_the_rule(SECOND[x], *rows(state, x))
         assert emitted == pytest.approx(masses, abs=1e-9)
         assert accepted == pytest.approx(rate, abs=1e-9)
@@ -66,13 +66,13 @@ def test_emitted_and_accepted_equal_the_rules():
 
 
 def test_only_a_wrong_row_changes_the_text():
-    for state, distance in zip(STATES, ask("distance", *((state,) for state in STATES))):
+    for state, distance in zip(STATES, ask("distance", [[state] for state in STATES])):
         wrong = not state["honest"] and not state["sees"] and state["bias"] > 0
         assert distance > 0.02 if wrong else distance < 1e-12
 
 
 def test_the_best_bias_beats_every_other_bias():
-    (best,) = ask("best", ())
+    best = formula("second_word", "best")
     grid = [i / 10 for i in range(51)]
     rates = [
         sum(

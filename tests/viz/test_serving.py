@@ -9,11 +9,9 @@ from specdec_book.viz.serving import MACHINES, PAIRS
 
 
 def test_capacity_is_the_memory_beside_the_weights():
-    calls = [
-        {"name": "capacity", "args": [PAIRS[pair], MACHINES[machine], context]}
-        for pair, machine, context in [(0, 0, 512), (0, 0, 32768), (3, 2, 512)]
-    ]
-    short, long, none = evaluate("serving", calls)
+    cases = [(0, 0, 512), (0, 0, 32768), (3, 2, 512)]
+    cases = [(PAIRS[pair], MACHINES[machine], context) for pair, machine, context in cases]
+    short, long, none = evaluate("serving", "capacity", cases)
     left = 80e9 - 2 * (8.2e9 + 0.6e9)
     assert short == left // (512 * (147_456 + 114_688)) and long == left // (32768 * 262_144)
     assert none == 0, "the mixture's 60 GB do not fit into 24"

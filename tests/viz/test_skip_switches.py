@@ -1,12 +1,13 @@
 """The skip switches: the module's formulas against Python's, and their use by keyboard and mouse."""
 
 import random
+from functools import partial
 
 import pytest
 import traitlets
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from mounting import says
 
 from specdec_book.viz.skip_switches import SkipSwitches, hundredths
@@ -21,8 +22,8 @@ RATES = "".join(f"{rate:03d}" for rate in PERMILLE)
 SHOWN = hundredths(RATES)
 
 
-def ask(name, *calls):
-    return evaluate("skip_switches", [{"name": name, "args": list(call)} for call in calls])
+ask = partial(evaluate, "skip_switches")
+of = partial(formula, "skip_switches")
 
 
 def rate(mask):
@@ -47,20 +48,20 @@ def speed(mask):
 
 def test_formulas_equal_pythons():
     points = [(a, c) for a in (0, 0.3, 0.81, 0.97, 1) for c in (0.05, 0.4, 0.9)]
-    for (alpha, c), (gamma, speed) in zip(points, ask("best", *points)):
+    for (alpha, c), (gamma, speed) in zip(points, ask("best", points)):
         right = max(theory.walltime_improvement(alpha, g, c) for g in range(1, 17))
         assert speed == pytest.approx(right, rel=1e-12)
         assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(right, rel=1e-12)
     masks = range(SETS)
-    assert ask("rate", *((SHOWN, mask) for mask in masks)) == [rate(mask) for mask in masks]
-    counts = ask("counts", *((LAYERS, mask) for mask in masks))
+    assert ask("rate", [(SHOWN, mask) for mask in masks]) == [rate(mask) for mask in masks]
+    counts = ask("counts", [(LAYERS, mask) for mask in masks])
     assert [tuple(found) for found in counts] == [left_out(mask) for mask in masks]
-    costs = ask("cost", *((COSTS, LAYERS, found) for found in counts))
+    costs = ask("cost", [(COSTS, LAYERS, found) for found in counts])
     assert costs == pytest.approx([cost(mask) for mask in masks], rel=1e-12)
 
 
 def test_the_best_set_of_the_frontier_is_the_best_of_all():
-    (frontier,) = ask("frontier", (SHOWN, COSTS, LAYERS))
+    frontier = of("frontier", SHOWN, COSTS, LAYERS)
     speeds = [speed(mask) for mask in range(1, SETS)]
     best = max(frontier, key=lambda found: found["speed"])
     assert best["speed"] == pytest.approx(max(speeds), rel=1e-12)
@@ -68,7 +69,7 @@ def test_the_best_set_of_the_frontier_is_the_best_of_all():
 
 
 def test_the_first_blocks_attention_is_the_highest_bit():
-    bits = ask("bit", (LAYERS, 0, "attention"), (LAYERS, 0, "mlp"), (LAYERS, 2, "mlp"))
+    bits = ask("bit", [(LAYERS, 0, "attention"), (LAYERS, 0, "mlp"), (LAYERS, 2, "mlp")])
     assert bits == [0b100000, 0b010000, 0b000001]
 
 
@@ -103,7 +104,7 @@ def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page.get_by_role("button", name="M of block 3").press("Enter")
     assert page.evaluate("model.get('mask')") == 0b001001
     assert page.get_by_role("button", name="M of block 3").get_attribute("aria-pressed") == "false"
-    (frontier,) = ask("frontier", (SHOWN, COSTS, LAYERS))
+    frontier = of("frontier", SHOWN, COSTS, LAYERS)
     best = max(frontier, key=lambda found: found["speed"])
     page.evaluate(f"model.set('mask', {best['mask']})")
     says(page, ".sdl-task-state", "Solved")

@@ -5,7 +5,7 @@ import json
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import formula
 from letters import Letters, tiny
 from mounting import says
 
@@ -52,7 +52,7 @@ def run():
 
 
 def moments(rounds: list[dict]) -> list[dict]:
-    return evaluate("stepper", [{"name": "moments", "args": [rounds]}])[0]
+    return formula("stepper", "moments", rounds)
 
 
 def test_the_recorded_uniforms_decide_the_rounds(run):

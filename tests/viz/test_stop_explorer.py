@@ -1,9 +1,11 @@
 """The stop explorer: its replay of every policy against decoding, and its use in a browser."""
 
+from functools import partial
+
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import formula
 from letters import Letters, tiny
 from mounting import says
 
@@ -32,8 +34,7 @@ def recorded():
     return StopExplorer(prompt="hello", words=words, places=places)
 
 
-def of(name, *given):
-    return evaluate("stop_explorer", [{"name": name, "args": given}])[0]
+of = partial(formula, "stop_explorer")
 
 
 def test_the_recording_is_the_text_and_its_drafts(recorded):

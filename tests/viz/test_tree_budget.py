@@ -2,7 +2,7 @@
 
 import pytest
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from mounting import says
 
 from specdec_book.viz import TreeBudget
@@ -15,7 +15,7 @@ STATE = dict(rates=RATES[0], ks=KS, times=TIMES, draft=0.06, overhead=0.05, stre
 
 def test_the_best_tree_equals_the_dynamic_programs():
     cases = [(rates, n, d) for rates in RATES for n in (0, 1, 5, 16) for d in (1, 3, 16)]
-    found = evaluate("tree_budget", [{"name": "best", "args": case} for case in map(list, cases)])
+    found = evaluate("tree_budget", "best", map(list, cases))
     for (rates, nodes, depth), tree in zip(cases, found):
         right = expected_tokens(best_shape(rates, nodes, depth), rates)
         assert 1 + sum(node["worth"] for node in tree) == pytest.approx(right)
@@ -25,9 +25,7 @@ def test_the_best_tree_equals_the_dynamic_programs():
 
 @pytest.mark.parametrize("stretch", [0.0, 1.0, 3.0])
 def test_the_fastest_budget_equals_the_librarys(stretch):
-    (found,) = evaluate(
-        "tree_budget", [{"name": "fastest", "args": [STATE | {"stretch": stretch}]}]
-    )
+    found = formula("tree_budget", "fastest", STATE | {"stretch": stretch})
     target = {k: 1 + stretch * (t - 1) for k, t in zip(KS, TIMES)}
     right = fastest_shape(RATES[0], target, 0.06, 0.05)
     price = lambda tree: (1 + stretch * (_between(1 + len(tree)) - 1)) + 0.06 * tree.levels + 0.05
@@ -37,7 +35,7 @@ def test_the_fastest_budget_equals_the_librarys(stretch):
 
 
 def _between(k):
-    (seconds,) = evaluate("tree_budget", [{"name": "pass", "args": [KS, TIMES, k, 1]}])
+    seconds = formula("tree_budget", "pass", KS, TIMES, k, 1)
     return seconds
 
 
@@ -49,7 +47,7 @@ def test_the_task_is_solved_by_keyboard_and_mouse(mounted, width):
     growth = page.get_by_label("Growth of T(k)")
     for _ in range(10):
         growth.press("ArrowRight")
-    (found,) = evaluate("tree_budget", [{"name": "fastest", "args": [STATE | {"stretch": 2.0}]}])
+    found = formula("tree_budget", "fastest", STATE | {"stretch": 2.0})
     budget = page.get_by_role("slider", name="Budget")
     budget.press("Home")
     for _ in range(found["nodes"]):

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
-from javascript import evaluate
+from javascript import evaluate, formula
 from mounting import open_phone_folds, says
 
 from specdec_book.viz import TreeExplorer
@@ -67,7 +67,7 @@ def fits(parents: list[int], accuracies: list[list[float]]) -> bool:
 def test_removing_a_node_removes_its_subtree():
     rng = random.Random(1)
     cases = [(parents, rng.randrange(len(parents))) for parents in trees() if parents]
-    given = evaluate("tree_explorer", [{"name": "remove", "args": list(case)} for case in cases])
+    given = evaluate("tree_explorer", "remove", cases)
     for (parents, node), left in zip(cases, given, strict=True):
         tree = of(parents)
         kept = [i for i in range(len(tree)) if not tree.mask[i, node]]
@@ -88,9 +88,7 @@ def test_removing_a_node_removes_its_subtree():
     ],
 )
 def test_relations_are_named(i, j, word):
-    assert evaluate(
-        "tree_explorer", [{"name": "relation", "args": [[-1, -1, 0, 0, 0, 1, 1, 1, 5], i, j]}]
-    ) == [word]
+    assert formula("tree_explorer", "relation", [-1, -1, 0, 0, 0, 1, 1, 1, 5], i, j) == word
 
 
 def test_expected_tokens_equal_pythons():
@@ -101,13 +99,10 @@ def test_expected_tokens_equal_pythons():
         if fits(parents, accuracies)
     ]
     assert len(cases) > 60
-    given = evaluate(
-        "tree_explorer", [{"name": "expectedTokens", "args": list(case)} for case in cases]
-    )
+    given = evaluate("tree_explorer", "expectedTokens", cases)
     assert given == pytest.approx([value(*case) for case in cases], rel=1e-12)
-    assert evaluate(
-        "tree_explorer", [{"name": "expectedTokens", "args": [[-1, 0, 1, 2], HEADS[1]]}]
-    ) == pytest.approx([sum(0.9**i for i in range(5))])
+    chain = formula("tree_explorer", "expectedTokens", [-1, 0, 1, 2], HEADS[1])
+    assert chain == pytest.approx(sum(0.9**i for i in range(5)))
 
 
 def test_sample_words_belong_to_the_samples_heads_alone():
@@ -129,9 +124,7 @@ def every_tree(count: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("accuracies", HEADS)
 def test_the_best_tree_is_the_best_of_all_trees(accuracies):
     budgets = range(1, 7)
-    given = evaluate(
-        "tree_explorer", [{"name": "bestTree", "args": [accuracies, budget]} for budget in budgets]
-    )
+    given = evaluate("tree_explorer", "bestTree", [[accuracies, budget] for budget in budgets])
     for budget, parents in zip(budgets, given, strict=True):
         candidates = [
             list(p)
@@ -147,7 +140,7 @@ def test_the_best_tree_is_the_best_of_all_trees(accuracies):
 
 def test_no_random_tree_of_the_task_beats_the_best():
     rng, accuracies = random.Random(2), SAMPLE["accuracies"]
-    (best,) = evaluate("tree_explorer", [{"name": "bestTree", "args": [accuracies, 8]}])
+    best = formula("tree_explorer", "bestTree", accuracies, 8)
     others = [p for p in (random_parents(rng, 8) for _ in range(4000)) if fits(p, accuracies)]
     assert len(others) > 500
     assert max(value(p, accuracies) for p in others) <= value(best, accuracies) + 1e-12

@@ -8,7 +8,7 @@ from pathlib import Path
 import gallery
 import plotly.graph_objects as go
 import pytest
-from javascript import evaluate
+from javascript import evaluate, formula
 
 from specdec_book.viz import Explorer, Interactive, figure, theme
 from specdec_book.viz.interactive import STATIC, kit, modules
@@ -22,7 +22,7 @@ def test_explorer_optimum_equals_pythons():
     points = [
         (a, c) for a in (0, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 1) for c in (0, 0.02, 0.3, 0.9, 1.2)
     ]
-    given = evaluate("explorer", [{"name": "optimalGamma", "args": [a, c, 24]} for a, c in points])
+    given = evaluate("explorer", "optimalGamma", [[a, c, 24] for a, c in points])
     for (a, c), (gamma, improvement) in zip(points, given):
         right_gamma, right = theory.optimal_gamma(a, c, max_gamma=24)
         assert improvement == pytest.approx(right, rel=1e-12)
@@ -33,7 +33,7 @@ def test_explorer_optimum_equals_pythons():
 
 def test_explorer_presets_are_the_published_figures():
     published = json.loads((ROOT / "results" / "published.json").read_text(encoding="utf-8"))
-    (presets,) = evaluate("explorer", [{"name": "presets", "args": []}])
+    presets = formula("explorer", "presets")
     table = [
         (f"{task}, {draft}, T={t}", gamma, alpha, c, measured)
         for task, draft, t, gamma, alpha, c, _, measured in published["leviathan2023_table2"][
