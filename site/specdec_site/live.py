@@ -60,7 +60,6 @@ PAGES = {
     "room": ("kit.js", "charts.js", "share.js", "room.js"),
 }
 """Interactive → modules of its panel."""
-LANES = 8  # rows of a matrix that the kernel processes together
 KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}
 """Kernel → options of its compiler, the fastest kernel first."""
 THREADS = ("--enable", "threads", "--sharedMemory", "--maximumMemory", "4096")
@@ -99,22 +98,16 @@ def dequantize(model: Transformer) -> Transformer:
 
 
 def panels(matrix: Tensor) -> Tensor:
-    """Return a matrix [rows, cols] as [rows / LANES, cols, LANES], the kernel's reading order."""
-    return matrix.unflatten(0, (-1, LANES)).transpose(1, 2).contiguous()
+    """Return a matrix [rows, cols] as [rows / lanes, cols, lanes], the kernel's reading order."""
+    return matrix.unflatten(0, (-1, live_smollm2.LANES)).transpose(1, 2).contiguous()
 
 
-class WeightsFile:
-    """Tensors one after another in one file, each at a multiple of 16 bytes; matrices in panels."""
+class WeightsFile(live_smollm2.PackedFile):
+    """The shipped pair's tensors; matrices in panels."""
 
-    def __init__(self):
-        self.data = bytearray()
-
-    def add(self, tensor: Tensor) -> int:
+    def tensor(self, tensor: Tensor) -> int:
         """Append a tensor and return its offset in bytes."""
-        self.data += bytes(-len(self.data) % 16)
-        offset = len(self.data)
-        self.data += tensor.contiguous().numpy().tobytes()
-        return offset
+        return self.add(tensor.contiguous().numpy().tobytes())
 
     def add_model(self, model: Transformer) -> dict:
         """Append a model and return its manifest entry."""
@@ -125,14 +118,14 @@ class WeightsFile:
                 continue
             weight = weight.float()
             if weight.dim() == 1:
-                entry = {"offset": self.add(weight), "rows": 1, "cols": len(weight)}
+                entry = {"offset": self.tensor(weight), "rows": 1, "cols": len(weight)}
             else:
                 small, scales = quantize(weight)
                 entry = {
-                    "offset": self.add(panels(small)),
+                    "offset": self.tensor(panels(small)),
                     "rows": weight.shape[0],
                     "cols": weight.shape[1],
-                    "scales": self.add(scales),
+                    "scales": self.tensor(scales),
                 }
             tensors[name.removesuffix(".weight")] = entry
         return {"config": config, "tensors": tensors}
@@ -179,12 +172,7 @@ def tokenizer_data(path: Path) -> dict:
         or data["normalizer"] is not None
     ):
         raise ValueError(f"path {path}: the live page allows byte-level BPE without a normalizer")
-    pieces = sorted(model["vocab"], key=model["vocab"].get)
-    return {
-        "pieces": pieces,
-        "merges": model["merges"],
-        "special": {t["content"]: t["id"] for t in data["added_tokens"]},
-    }
+    return live_smollm2.tokenizer_data(path)
 
 
 def export(

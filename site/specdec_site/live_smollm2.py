@@ -147,14 +147,13 @@ def add_head(file: PackedFile, path: Path, config: dict) -> dict:
 
 
 def tokenizer_data(path: Path) -> dict:
-    """Return pieces, merges and special tokens; every digit is a token of its own."""
+    """Return pieces, merges and special tokens of a byte-level BPE."""
     data = json.loads(path.read_text("utf-8"))
     vocabulary = data["model"]["vocab"]
     return {
         "pieces": sorted(vocabulary, key=vocabulary.get),
         "merges": data["model"]["merges"],
         "special": {token["content"]: token["id"] for token in data["added_tokens"]},
-        "digits": True,
     }
 
 
@@ -178,7 +177,7 @@ def export(folder: Path, head: Path) -> tuple[bytes, dict]:
         "chat": chat_parts(folder),
         "stop": STOP,
         "models": models,
-        "tokenizer": tokenizer_data(folder / "tokenizer.json"),
+        "tokenizer": tokenizer_data(folder / "tokenizer.json") | {"digits": True},
     }
     return bytes(file.data), manifest
 

@@ -11,7 +11,7 @@ FIRST = TABLE["situations"][0]["inputs"]
 def menu(name: str) -> traitlets.Enum:
     """Return the trait of a menu: one of its entries' keys."""
     keys = [each if isinstance(each, int) else each["key"] for each in INPUTS[name]]
-    return traitlets.Enum(keys, FIRST[name]).tag(sync=True)
+    return traitlets.Enum(keys, FIRST[name])
 
 
 class Advice(Interactive):
@@ -29,7 +29,7 @@ class Advice(Interactive):
 
     target, machine, kind, engine = map(menu, ("target", "machine", "kind", "engine"))
     batch, context = map(menu, ("batch", "context"))
-    tau = traitlets.Float(0, min=0, max=17).tag(sync=True)
-    gamma = traitlets.Int(3, min=1, max=16).tag(sync=True)
-    speedup = traitlets.Float(0, min=0, max=17).tag(sync=True)
-    alpha = traitlets.Float(0, min=0, max=1).tag(sync=True)
+    tau = traitlets.Float(0, min=0, max=17)
+    gamma = traitlets.Int(3, min=1, max=16)
+    speedup = traitlets.Float(0, min=0, max=17)
+    alpha = traitlets.Float(0, min=0, max=1)

@@ -29,18 +29,14 @@ class Bench(Interactive):
     module = "bench"
     label = "Rejection-sampling bench: what an acceptance rule emits for any p and q"
 
-    p = traitlets.List(traitlets.Float(min=0, max=1), [0.5, 0.3, 0.2], minlen=3, maxlen=8).tag(
-        sync=True
-    )
-    q = traitlets.List(traitlets.Float(min=0, max=1), [0.3, 0.5, 0.2], minlen=3, maxlen=8).tag(
-        sync=True
-    )
-    rule = traitlets.Enum(RULES, "exact").tag(sync=True)
-    task = traitlets.Enum(TASKS).tag(sync=True)
-    names = traitlets.List(traitlets.Unicode(), maxlen=8).tag(sync=True)
-    seed = traitlets.Int(0, min=0).tag(sync=True)
-    siblings = traitlets.Bool(False).tag(sync=True)
-    rejected = traitlets.Int(0, min=0, max=3).tag(sync=True)
+    p = traitlets.List(traitlets.Float(min=0, max=1), [0.5, 0.3, 0.2], minlen=3, maxlen=8)
+    q = traitlets.List(traitlets.Float(min=0, max=1), [0.3, 0.5, 0.2], minlen=3, maxlen=8)
+    rule = traitlets.Enum(RULES, "exact")
+    task = traitlets.Enum(TASKS)
+    names = traitlets.List(traitlets.Unicode(), maxlen=8)
+    seed = traitlets.Int(0, min=0)
+    siblings = traitlets.Bool(False)
+    rejected = traitlets.Int(0, min=0, max=3)
 
     def __init__(self, **traits):
         super().__init__(**traits)

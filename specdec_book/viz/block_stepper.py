@@ -31,10 +31,10 @@ class BlockStepper(Interactive):
     module = "block_stepper"
     label = "Block stepper: one real run of blockwise parallel decoding, moment by moment"
 
-    prompt = traitlets.Unicode().tag(sync=True)
-    k = traitlets.Int(4, min=1).tag(sync=True)
-    rounds = traitlets.List(traitlets.Dict()).tag(sync=True)
-    moment = traitlets.Int(0, min=0).tag(sync=True)
+    prompt = traitlets.Unicode()
+    k = traitlets.Int(4, min=1)
+    rounds = traitlets.List(traitlets.Dict())
+    moment = traitlets.Int(0, min=0)
 
     @classmethod
     def record(

@@ -28,15 +28,15 @@ class Explorer(Interactive):
     module = "explorer"
     label = "Explorer: speedup by draft length, for any acceptance rate α and draft cost c"
 
-    alpha = traitlets.Float(0.8, min=0, max=1).tag(sync=True)
-    gamma = traitlets.Int(4, min=1, max=24).tag(sync=True)
-    c = traitlets.Float(0.1, min=0, max=1.2).tag(sync=True)
-    c_hat = traitlets.Float(0.1, min=0, max=1.2).tag(sync=True)
-    step_cost = traitlets.Float(0.0, min=0, max=0.5).tag(sync=True)
-    overhead = traitlets.Float(0.0, min=0, max=2).tag(sync=True)
-    plain_overhead = traitlets.Float(0.0, min=0, max=2).tag(sync=True)
-    levers = traitlets.Bool(False).tag(sync=True)
-    presets = traitlets.List(traitlets.Dict()).tag(sync=True)
+    alpha = traitlets.Float(0.8, min=0, max=1)
+    gamma = traitlets.Int(4, min=1, max=24)
+    c = traitlets.Float(0.1, min=0, max=1.2)
+    c_hat = traitlets.Float(0.1, min=0, max=1.2)
+    step_cost = traitlets.Float(0.0, min=0, max=0.5)
+    overhead = traitlets.Float(0.0, min=0, max=2)
+    plain_overhead = traitlets.Float(0.0, min=0, max=2)
+    levers = traitlets.Bool(False)
+    presets = traitlets.List(traitlets.Dict())
 
     @classmethod
     def of_pairs(cls, presets: Sequence[dict]) -> "Explorer":

@@ -32,9 +32,9 @@ class TreeGrowth(Interactive):
     module = "growth"
     label = "A tree that grows with the drafter's confidence, beside a tree with a fixed shape"
 
-    contexts = traitlets.List(traitlets.Dict(), minlen=1).tag(sync=True)
-    budget = traitlets.Int(8, min=1, max=MAX_NODES).tag(sync=True)
-    context = traitlets.Int(0, min=0).tag(sync=True)
+    contexts = traitlets.List(traitlets.Dict(), minlen=1)
+    budget = traitlets.Int(8, min=1, max=MAX_NODES)
+    context = traitlets.Int(0, min=0)
 
     @traitlets.validate("contexts")
     def _are_trees(self, proposal):

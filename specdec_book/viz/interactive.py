@@ -49,7 +49,7 @@ def parts(module: str) -> list[Path]:
 class Interactive(anywidget.AnyWidget):
     """A widget drawn by `static/<module>.js`.
 
-    Traits tagged `sync=True` are the state that the module reads and writes. The display holds the
+    The traits of a subclass are the state that the module reads and writes. The display holds the
     kernel's widget and, under the type MIME, the module's name and the state: a page without a
     kernel needs nothing else.
 
@@ -66,6 +66,9 @@ class Interactive(anywidget.AnyWidget):
     def __init_subclass__(cls, **kwargs):
         # skip the nameless subclass that traitlets creates for every instance
         if "module" in cls.__dict__:
+            for trait in vars(cls).values():
+                if isinstance(trait, traitlets.TraitType):
+                    trait.tag(sync=True)
             cls._esm = source(cls.module)
             cls._css = (STATIC / "interactive.css").read_text(encoding="utf-8")
         super().__init_subclass__(**kwargs)

@@ -21,10 +21,10 @@ class JacobiGrid(Interactive):
     module = "jacobi_grid"
     label = "Jacobi grid: guesses for all positions in parallel, replaced pass by pass until final"
 
-    prompt = traitlets.Unicode().tag(sync=True)
-    runs = traitlets.List(traitlets.Dict(), minlen=1).tag(sync=True)
-    run = traitlets.Int(0, min=0).tag(sync=True)
-    moment = traitlets.Int(0, min=0).tag(sync=True)
+    prompt = traitlets.Unicode()
+    runs = traitlets.List(traitlets.Dict(), minlen=1)
+    run = traitlets.Int(0, min=0)
+    moment = traitlets.Int(0, min=0)
 
 
 def record_grid(output: Output, tokenizer) -> list[dict]:

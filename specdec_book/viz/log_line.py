@@ -16,5 +16,5 @@ class LogLine(Interactive):
     module = "log_line"
     label = "Read a log line: τ, γ and α that follow from what an engine prints"
 
-    text = traitlets.Unicode("").tag(sync=True)
-    gamma = traitlets.Int(0, min=0, max=64).tag(sync=True)
+    text = traitlets.Unicode("")
+    gamma = traitlets.Int(0, min=0, max=64)

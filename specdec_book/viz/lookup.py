@@ -27,12 +27,12 @@ class Lookup(Interactive):
     module = "lookup"
     label = "Lookup explorer: every proposal of prompt lookup, and where it was copied from"
 
-    texts = traitlets.List(traitlets.Dict()).tag(sync=True)
-    text = traitlets.Int(0, min=0).tag(sync=True)
-    n = traitlets.Int(3, min=1, max=5).tag(sync=True)
-    gamma = traitlets.Int(8, min=1, max=16).tag(sync=True)
-    latest = traitlets.Bool(True).tag(sync=True)
-    round = traitlets.Int(0, min=0).tag(sync=True)
+    texts = traitlets.List(traitlets.Dict())
+    text = traitlets.Int(0, min=0)
+    n = traitlets.Int(3, min=1, max=5)
+    gamma = traitlets.Int(8, min=1, max=16)
+    latest = traitlets.Bool(True)
+    round = traitlets.Int(0, min=0)
 
     @classmethod
     def of(

@@ -22,12 +22,12 @@ class NextWord(Interactive):
     module = "next_word"
     label = "The next word: what temperature, top-k and top-p do to a real model's choice"
 
-    contexts = traitlets.List(traitlets.Dict()).tag(sync=True)
-    context = traitlets.Int(0, min=0).tag(sync=True)
-    temperature = traitlets.Float(1.0, min=0, max=2).tag(sync=True)
-    top_k = traitlets.Int(0, min=0, max=50).tag(sync=True)
-    top_p = traitlets.Float(1.0, min=0.05, max=1).tag(sync=True)
-    u = traitlets.Float(0.42, min=0, max=0.99).tag(sync=True)
+    contexts = traitlets.List(traitlets.Dict())
+    context = traitlets.Int(0, min=0)
+    temperature = traitlets.Float(1.0, min=0, max=2)
+    top_k = traitlets.Int(0, min=0, max=50)
+    top_p = traitlets.Float(1.0, min=0.05, max=1)
+    u = traitlets.Float(0.42, min=0, max=0.99)
 
     @classmethod
     def load(cls) -> "NextWord":

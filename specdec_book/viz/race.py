@@ -32,10 +32,10 @@ class Race(Interactive):
     module = "race"
     label = "A race on one clock: plain decoding and speculative decoding write the same text"
 
-    races = traitlets.List(traitlets.Dict()).tag(sync=True)
-    about = traitlets.Unicode().tag(sync=True)
-    race = traitlets.Int(0, min=0).tag(sync=True)
-    autoplay = traitlets.Bool(False).tag(sync=True)
+    races = traitlets.List(traitlets.Dict())
+    about = traitlets.Unicode()
+    race = traitlets.Int(0, min=0)
+    autoplay = traitlets.Bool(False)
 
     @classmethod
     def load(cls, name: str = "race", **options) -> "Race":

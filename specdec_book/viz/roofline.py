@@ -24,11 +24,11 @@ class Roofline(Interactive):
     module = "roofline"
     label = "Roofline explorer: time of a pass, which roof limits it, and how long the chip idles"
 
-    parameters = traitlets.Float(70e9, min=1e6, max=1e12).tag(sync=True)
-    bytes_per_weight = traitlets.Enum(WIDTHS, 2.0).tag(sync=True)
-    bandwidth = traitlets.Float(2e12, min=1e9, max=1e13).tag(sync=True)
-    throughput = traitlets.Float(312e12, min=1e10, max=1e16).tag(sync=True)
-    batch = traitlets.Int(1, min=1, max=256).tag(sync=True)
-    tokens = traitlets.Int(1, min=1, max=32).tag(sync=True)
-    cache = traitlets.Float(0.0, min=0, max=1e11).tag(sync=True)
-    machines = traitlets.List(traitlets.Dict()).tag(sync=True)
+    parameters = traitlets.Float(70e9, min=1e6, max=1e12)
+    bytes_per_weight = traitlets.Enum(WIDTHS, 2.0)
+    bandwidth = traitlets.Float(2e12, min=1e9, max=1e13)
+    throughput = traitlets.Float(312e12, min=1e10, max=1e16)
+    batch = traitlets.Int(1, min=1, max=256)
+    tokens = traitlets.Int(1, min=1, max=32)
+    cache = traitlets.Float(0.0, min=0, max=1e11)
+    machines = traitlets.List(traitlets.Dict())

@@ -43,14 +43,14 @@ class Round(Interactive):
     module = "round"
     label = "One round of speculative decoding: drafts, one target pass, tests, accepted tokens"
 
-    rounds = traitlets.List(traitlets.Dict()).tag(sync=True)
-    about = traitlets.Unicode().tag(sync=True)
-    dice = traitlets.Bool(True).tag(sync=True)
-    caches = traitlets.Bool(True).tag(sync=True)
-    quiz = traitlets.Bool(True).tag(sync=True)
-    numbers = traitlets.Bool(True).tag(sync=True)
-    autoplay = traitlets.Bool(False).tag(sync=True)
-    moment = traitlets.Int(0, min=0).tag(sync=True)
+    rounds = traitlets.List(traitlets.Dict())
+    about = traitlets.Unicode()
+    dice = traitlets.Bool(True)
+    caches = traitlets.Bool(True)
+    quiz = traitlets.Bool(True)
+    numbers = traitlets.Bool(True)
+    autoplay = traitlets.Bool(False)
+    moment = traitlets.Int(0, min=0)
 
     @classmethod
     def load(cls, name: str = "rounds", **options) -> "Round":

@@ -85,18 +85,18 @@ class Scoreboard(Interactive):
     module = "scoreboard"
     label = "Scoreboard: every method beside plain decoding, as a table that sorts and filters"
 
-    target = traitlets.Unicode("").tag(sync=True)
-    machine = traitlets.Unicode("").tag(sync=True)
-    rows = traitlets.List(traitlets.Dict()).tag(sync=True)
-    settings = traitlets.List(traitlets.Dict()).tag(sync=True)
-    setting = traitlets.Int(0, min=0).tag(sync=True)
-    source = traitlets.Unicode("all").tag(sync=True)
-    fidelity = traitlets.Enum(("all", "lossless", "lossy"), "all").tag(sync=True)
-    cost = traitlets.Enum(("bytes", "drift"), "bytes").tag(sync=True)
-    gain = traitlets.Enum(("over_best", "tau"), "over_best").tag(sync=True)
-    sort = traitlets.Unicode("over_best").tag(sync=True)
-    down = traitlets.Bool(True).tag(sync=True)
-    chosen = traitlets.Unicode("").tag(sync=True)
+    target = traitlets.Unicode("")
+    machine = traitlets.Unicode("")
+    rows = traitlets.List(traitlets.Dict())
+    settings = traitlets.List(traitlets.Dict())
+    setting = traitlets.Int(0, min=0)
+    source = traitlets.Unicode("all")
+    fidelity = traitlets.Enum(("all", "lossless", "lossy"), "all")
+    cost = traitlets.Enum(("bytes", "drift"), "bytes")
+    gain = traitlets.Enum(("over_best", "tau"), "over_best")
+    sort = traitlets.Unicode("over_best")
+    down = traitlets.Bool(True)
+    chosen = traitlets.Unicode("")
 
     @classmethod
     def of(cls, board: Board, drift: dict | None = None, **state) -> "Scoreboard":

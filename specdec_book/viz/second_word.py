@@ -20,6 +20,6 @@ class SecondWord(Interactive):
     module = "second_word"
     label = "Two words drafted in one pass: how much the second head knows of the first word"
 
-    sees = traitlets.Bool(False).tag(sync=True)
-    bias = traitlets.Float(0.0, min=0.0, max=5.0).tag(sync=True)
-    honest = traitlets.Bool(True).tag(sync=True)
+    sees = traitlets.Bool(False)
+    bias = traitlets.Float(0.0, min=0.0, max=5.0)
+    honest = traitlets.Bool(True)

@@ -91,18 +91,18 @@ class Serving(Interactive):
     module = "serving"
     label = "A server under load: seconds per token, plain and drafted, and the best draft length"
 
-    pairs = traitlets.List(default_value=PAIRS, minlen=1).tag(sync=True)
-    machines = traitlets.List(default_value=MACHINES, minlen=1).tag(sync=True)
-    engine = traitlets.Dict(asdict(FITTED)).tag(sync=True)
-    tables = traitlets.List().tag(sync=True)
-    pair = traitlets.Int(0, min=0).tag(sync=True)
-    machine = traitlets.Int(0, min=0).tag(sync=True)
-    load = traitlets.Float(0.1, min=0.05, max=2).tag(sync=True)
-    alpha = traitlets.Float(0.7, min=0, max=1).tag(sync=True)
-    gamma = traitlets.Int(4, min=0, max=8).tag(sync=True)
-    slots = traitlets.Int(256, min=1, max=256).tag(sync=True)
-    context = traitlets.Int(512, min=512, max=131072).tag(sync=True)
-    experts = traitlets.Int(8, min=1, max=32).tag(sync=True)
+    pairs = traitlets.List(default_value=PAIRS, minlen=1)
+    machines = traitlets.List(default_value=MACHINES, minlen=1)
+    engine = traitlets.Dict(asdict(FITTED))
+    tables = traitlets.List()
+    pair = traitlets.Int(0, min=0)
+    machine = traitlets.Int(0, min=0)
+    load = traitlets.Float(0.1, min=0.05, max=2)
+    alpha = traitlets.Float(0.7, min=0, max=1)
+    gamma = traitlets.Int(4, min=0, max=8)
+    slots = traitlets.Int(256, min=1, max=256)
+    context = traitlets.Int(512, min=512, max=131072)
+    experts = traitlets.Int(8, min=1, max=32)
 
     @traitlets.validate("pair", "machine")
     def _in_menu(self, proposal):

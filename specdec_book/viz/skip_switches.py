@@ -34,9 +34,9 @@ class SkipSwitches(Interactive):
         "Skip switches: acceptance, cost and predicted speedup of a draft without some sublayers"
     )
 
-    targets = traitlets.Dict().tag(sync=True)
-    target = traitlets.Unicode().tag(sync=True)
-    mask = traitlets.Int(0, min=0).tag(sync=True)
+    targets = traitlets.Dict()
+    target = traitlets.Unicode()
+    mask = traitlets.Int(0, min=0)
 
     def __init__(self, targets: dict[str, dict], **traits):
         for name, each in targets.items():

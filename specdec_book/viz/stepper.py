@@ -32,10 +32,10 @@ class Stepper(Interactive):
     module = "stepper"
     label = "Round stepper: one real speculative run, moment by moment"
 
-    prompt = traitlets.Unicode().tag(sync=True)
-    gamma = traitlets.Int(4, min=1).tag(sync=True)
-    rounds = traitlets.List(traitlets.Dict()).tag(sync=True)
-    moment = traitlets.Int(0, min=0).tag(sync=True)
+    prompt = traitlets.Unicode()
+    gamma = traitlets.Int(4, min=1)
+    rounds = traitlets.List(traitlets.Dict())
+    moment = traitlets.Int(0, min=0)
 
     @classmethod
     def load(cls, name: str = "rounds") -> "Stepper":

@@ -37,14 +37,14 @@ class StopExplorer(Interactive):
     module = "stop_explorer"
     label = "Stop explorer: one recorded text, and where each policy ends its drafts"
 
-    prompt = traitlets.Unicode().tag(sync=True)
-    words = traitlets.List(traitlets.Unicode(), minlen=1).tag(sync=True)
-    places = traitlets.List(traitlets.Dict(), minlen=1).tag(sync=True)
-    policy = traitlets.Enum(POLICIES, "constant").tag(sync=True)
-    length = traitlets.Int(4, min=1).tag(sync=True)
-    threshold = traitlets.Float(0.4, min=0, max=1).tag(sync=True)
-    nats = traitlets.Float(1.0, min=0).tag(sync=True)
-    cost = traitlets.Float(0.1, min=0, max=1).tag(sync=True)
+    prompt = traitlets.Unicode()
+    words = traitlets.List(traitlets.Unicode(), minlen=1)
+    places = traitlets.List(traitlets.Dict(), minlen=1)
+    policy = traitlets.Enum(POLICIES, "constant")
+    length = traitlets.Int(4, min=1)
+    threshold = traitlets.Float(0.4, min=0, max=1)
+    nats = traitlets.Float(1.0, min=0)
+    cost = traitlets.Float(0.1, min=0, max=1)
 
 
 class RecordingLength(Length):

@@ -29,9 +29,9 @@ class Timelines(Interactive):
     module = "timelines"
     label = "Features and tokens on two timelines, and the drafter's q for either shift"
 
-    words = traitlets.List(traitlets.Unicode(), SAMPLE["words"], minlen=3).tag(sync=True)
-    laws = traitlets.List(traitlets.Dict(), SAMPLE["laws"], minlen=2, maxlen=2).tag(sync=True)
-    shift = traitlets.Int(0, min=0, max=1).tag(sync=True)
+    words = traitlets.List(traitlets.Unicode(), SAMPLE["words"], minlen=3)
+    laws = traitlets.List(traitlets.Dict(), SAMPLE["laws"], minlen=2, maxlen=2)
+    shift = traitlets.Int(0, min=0, max=1)
 
     @traitlets.validate("laws")
     def _are_distributions(self, proposal):

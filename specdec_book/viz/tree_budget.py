@@ -27,13 +27,13 @@ class TreeBudget(Interactive):
 
     rates = traitlets.List(
         traitlets.Float(min=0, max=1), [0.6, 0.15, 0.06, 0.03], minlen=1, maxlen=8
-    ).tag(sync=True)
-    ks = traitlets.List(traitlets.Int(min=1), [1, 65]).tag(sync=True)
-    times = traitlets.List(traitlets.Float(min=0), [1.0, 3.0]).tag(sync=True)
-    draft = traitlets.Float(0.06, min=0, max=2).tag(sync=True)
-    overhead = traitlets.Float(0.05, min=0, max=2).tag(sync=True)
-    nodes = traitlets.Int(8, min=0, max=MAX_NODES).tag(sync=True)
-    stretch = traitlets.Float(1.0, min=0, max=4).tag(sync=True)
+    )
+    ks = traitlets.List(traitlets.Int(min=1), [1, 65])
+    times = traitlets.List(traitlets.Float(min=0), [1.0, 3.0])
+    draft = traitlets.Float(0.06, min=0, max=2)
+    overhead = traitlets.Float(0.05, min=0, max=2)
+    nodes = traitlets.Int(8, min=0, max=MAX_NODES)
+    stretch = traitlets.Float(1.0, min=0, max=4)
 
     def __init__(self, **traits):
         super().__init__(**traits)

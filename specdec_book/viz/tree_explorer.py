@@ -51,17 +51,17 @@ class TreeExplorer(Interactive):
         " tree is worth"
     )
 
-    parents = traitlets.List(traitlets.Int(), [-1, -1, 0, 0, 0, 1, 1, 1]).tag(sync=True)
+    parents = traitlets.List(traitlets.Int(), [-1, -1, 0, 0, 0, 1, 1, 1])
     accuracies = traitlets.List(
         traitlets.List(traitlets.Float(min=0, max=1)),
         SAMPLE["accuracies"],
         minlen=1,
         maxlen=MAX_DEPTH,
-    ).tag(sync=True)
-    budget = traitlets.Int(8, min=1, max=MAX_NODES).tag(sync=True)
-    mask_kind = traitlets.Enum(MASKS, "tree").tag(sync=True)
-    guesses = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
-    context = traitlets.Unicode().tag(sync=True)
+    )
+    budget = traitlets.Int(8, min=1, max=MAX_NODES)
+    mask_kind = traitlets.Enum(MASKS, "tree")
+    guesses = traitlets.List(traitlets.List(traitlets.Unicode()))
+    context = traitlets.Unicode()
 
     def __init__(self, **traits):
         if "accuracies" not in traits:
