@@ -7,10 +7,10 @@ the machine that draws it.
 """
 
 import io
-import json
 from pathlib import Path
 
 from browser import chromium
+from gallery import bare_page
 from PIL import Image
 
 from specdec_book.viz import Race
@@ -25,28 +25,17 @@ LONGEST = 20_000
 LARGEST = 300_000
 """Bytes of the file, at most."""
 WIDTH, HEIGHT = 880, 560
-PAGE = """<!doctype html><html lang="en" data-theme="light"><title>race</title>
-<style>body {{ margin: 12px; background: #fff; font-family: system-ui, sans-serif }} {css}
-.sdl-share {{ display: none }}</style>
-<body><div id="place"></div><script>
-{module}
-const state = {state};
-const model = {{ get: (name) => state[name], set() {{}}, save_changes() {{}}, on() {{}}, off() {{}} }};
-interactive.render({{ model, el: document.getElementById("place") }});
-</script></body></html>"""
+LOOK = """body { margin: 12px; font-family: system-ui, sans-serif }
+h1, .sdl-share { display: none }"""
 
 
 def frames(widget: Race) -> list[Image.Image]:
     """Return the frames of the race on display, drawn by headless Chromium."""
-    page_text = PAGE.format(
-        css=widget._css,
-        module=widget._esm.replace("export default", "const interactive ="),
-        state=json.dumps(widget.state() | {"autoplay": False}),
-    )
     with chromium() as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.clock.install(time=0)
-        page.set_content(page_text)
+        page.set_content(bare_page(widget, "light"))
+        page.add_style_tag(content=LOOK)
         page.clock.pause_at(3600)  # from here on the clock moves only by `run_for`
         page.get_by_role("button", name="Play").click()
         images = []
@@ -61,7 +50,7 @@ def frames(widget: Race) -> list[Image.Image]:
 
 def main() -> None:
     """Write the moving picture, or say why it is too long or too large."""
-    images = frames(Race.load())
+    images = frames(Race.load(autoplay=False))
     times = [FRAME] * (len(images) - 1) + [HOLD]
     if sum(times) > LONGEST:
         raise SystemExit(f"the race lasts {sum(times)} ms: must be at most {LONGEST}")

@@ -12,6 +12,7 @@ of the address that `CITATION.cff` has.
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from posixpath import normpath
@@ -64,18 +65,22 @@ def register(app: Sphinx) -> None:
     app.connect("source-read", read_inward, priority=600)
 
 
-def rewrite() -> None:
-    """Rewrite the notebooks' relative links, and print the names of those that changed."""
+def rewrite(change: Callable[[dict], dict]) -> None:
+    """Change all notebooks, and print the names of those that are others now."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text = path.read_text("utf-8")
-        notebook = json.loads(text)
-        for cell in notebook["cells"]:
-            if cell["cell_type"] == "markdown":
-                cell["source"] = [outward(line) for line in cell["source"]]
-        new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+        new = json.dumps(change(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
         if new != text:
             path.write_text(new, "utf-8")
             print(path.name)
+
+
+def linked(notebook: dict) -> dict:
+    """Return a notebook with public addresses in place of its relative links."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = [outward(line) for line in cell["source"]]
+    return notebook
 
 
 def moved(text: str, old: str, new: str) -> str:
@@ -107,4 +112,4 @@ def follow() -> None:
 if __name__ == "__main__":
     follow()
     prefixes.cache_clear()
-    rewrite()
+    rewrite(linked)

@@ -6,13 +6,12 @@ in words. The published page has both in its own form, so the build removes thes
 `PYTHONPATH=site python -m specdec_site.fold_titles` writes them into all notebooks.
 """
 
-import json
 import re
-from pathlib import Path
 
 from sphinx.application import Sphinx
 
-ROOT = Path(__file__).resolve().parents[2]
+from .addresses import rewrite
+
 MARK = "# @title "
 LINE = re.compile(rf'^ *"{MARK}(?:[^"\\]|\\.)*\\n",\n', flags=re.M)
 HEADING = re.compile(r"^#+ (.+)$", flags=re.M)
@@ -67,15 +66,5 @@ def register(app: Sphinx) -> None:
     app.connect("source-read", read_without_titles, priority=600)
 
 
-def rewrite() -> None:
-    """Write the titles into the notebooks, and print the names of those that changed."""
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        text = path.read_text("utf-8")
-        new = json.dumps(titled(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
-        if new != text:
-            path.write_text(new, "utf-8")
-            print(path.name)
-
-
 if __name__ == "__main__":
-    rewrite()
+    rewrite(titled)

@@ -4,6 +4,7 @@ the nodes of a confidence tree, the cost of choosing instead of drawing."""
 from collections.abc import Sequence
 
 from specdec_book.exercises.check import Check
+from specdec_lite import theory
 
 CHAIN = ([-1, 0, 1, 2], [0.9, 0.8, 0.7, 0.6])
 TREES = [
@@ -68,14 +69,7 @@ check_visible = Check(
 )
 
 
-def _expected(alphas: Sequence[float]) -> float:
-    total, reach = 0.0, 1.0
-    for alpha in alphas:
-        reach *= alpha
-        total += reach
-    return total
-
-
+_expected = lambda alphas: theory.tokens_from_profile(alphas) - 1
 check_expected = Check(
     "fn(alphas) → the expected number of accepted tokens of a chain",
     _expected,

@@ -195,8 +195,7 @@ check_both_costs = Check(
 
 def accepted_drafts(uniforms: Sequence[float], p: Sequence[float], q: Sequence[float]) -> int:
     """Return the number of drafts before the first failed test."""
-    passed = [u < a / b for u, a, b in zip(uniforms, p, q)]
-    return (passed + [False]).index(False)
+    return [*_tests(uniforms, p, q), False].index(False)
 
 
 _tests = lambda u, p, q: [x < a / b for x, a, b in zip(u, p, q)]

@@ -6,35 +6,21 @@ from collections.abc import Sequence
 from specdec_book.exercises.check import Check
 
 
-def _match_end(text: list[int], n: int, ends: Sequence[int]) -> int | None:
-    return next((end for end in ends if text[end - n : end] == text[-n:]), None)
+def _copied(text: list[int], n: int, gamma: int, ends: Sequence[int] | None = None, back: int = 0):
+    """Return what follows the first of some ends of the last n tokens, by default the latest one.
 
-
-def _lookup(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _match_end(text, n, range(len(text) - 1, n - 1, -1))
-    return [] if end is None else text[end : end + gamma]
-
-
-def _earliest(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _match_end(text, n, range(n, len(text)))
-    return [] if end is None else text[end : end + gamma]
-
-
-def _only_whole(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _match_end(text, n, range(len(text) - gamma, n - 1, -1))
-    return [] if end is None else text[end : end + gamma]
-
-
-def _with_run(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _match_end(text, n, range(len(text) - 1, n - 1, -1))
-    return [] if end is None else text[end - n : end - n + gamma]
+    back: tokens before the end at which the copy begins.
+    """
+    ends = range(len(text) - 1, n - 1, -1) if ends is None else ends
+    end = next((end for end in ends if text[end - n : end] == text[-n:]), None)
+    return [] if end is None else text[end - back : end - back + gamma]
 
 
 check_lookup = Check(
     "fn(text, n, gamma) → the tokens to propose. These are the tokens after the latest earlier"
     " occurrence of the last n tokens: γ of them, or as many as exist. [] if there is no earlier"
     " occurrence.",
-    _lookup,
+    _copied,
     [
         ([1, 2, 3, 1, 2, 3, 1, 2], 2, 8),
         ([7, 1, 9, 4, 7, 2, 6, 5, 7], 1, 3),
@@ -46,11 +32,15 @@ check_lookup = Check(
         "nothing is ever proposed: the end of the text finds itself, and no token follows it. Begin"
         " the search one position earlier.": lambda text, n, gamma: [],
         "that is what followed the earliest occurrence."
-        " Search from the end to the beginning.": _earliest,
+        " Search from the end to the beginning.": lambda text, n, gamma: _copied(
+            text, n, gamma, range(n, len(text))
+        ),
         "that accepts only matches with γ tokens after them, and discards the most recent text."
-        " Propose what follows the match, even if it is shorter than γ.": _only_whole,
+        " Propose what follows the match, even if it is shorter than γ.": lambda text, n, gamma: (
+            _copied(text, n, gamma, range(len(text) - gamma, n - 1, -1))
+        ),
         "the proposal begins with the n-gram itself, which the text already contains. It must begin"
-        " after the n-gram.": _with_run,
+        " after the n-gram.": lambda text, n, gamma: _copied(text, n, gamma, back=n),
     },
 )
 

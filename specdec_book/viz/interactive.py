@@ -13,10 +13,14 @@ from typing import ClassVar
 import anywidget
 import traitlets
 
+from specdec_book.recordings import published
+
 STATIC = Path(__file__).parent / "static"
 LIBRARY = Path(str(files("specdec_lite")))
 TABLES = {"log_line": "diagnosis/formats.json", "advice": "simulation/advice.json"}
 """Module → the library's table that it reads, as the constant TABLE."""
+PUBLISHED = {"explorer": ("leviathan2023_table2", "leviathan2023_lenience_alpha")}
+"""Module → the published tables whose rows it reads, as the constant TABLE."""
 SHARED = {"payoff": "estimator", "advice": "estimator"}
 """Module → the folder of parts that it shares with another."""
 MIME = "application/vnd.specdec-lite.interactive+json"
@@ -34,9 +38,11 @@ def kit() -> str:
 
 def source(module: str) -> str:
     """Return the ES module of an interactive, without imports: its table, `kit.js`, parts, own text."""
+    table = {name: published(name)["rows"] for name in PUBLISHED.get(module, ())}
+    if module in TABLES:
+        table = json.loads((LIBRARY / TABLES[module]).read_text("utf-8"))
+    texts = [f"const TABLE = {json.dumps(table, ensure_ascii=False)};"] if table else []
     files = [*parts(module), STATIC / f"{module}.js"]
-    table = json.loads((LIBRARY / TABLES[module]).read_text("utf-8")) if module in TABLES else None
-    texts = [f"const TABLE = {json.dumps(table, ensure_ascii=False)};"] * (module in TABLES)
     return "\n".join([*texts, kit(), *(file.read_text(encoding="utf-8") for file in files)])
 
 

@@ -1,4 +1,5 @@
-// The α–γ–c explorer. The formulas are those of specdec_lite/theory.py; a test compares them on a grid.
+// The α–γ–c explorer. The formulas are those of specdec_lite/theory.py; a test compares them on a grid. TABLE has the
+// published rows of results/published.json.
 
 const MAX_GAMMA = 24;
 const MAX_C = 1.2;
@@ -24,28 +25,17 @@ const formulas = {
 
 const T5 = "T5-XXL, published (Leviathan et al. 2023, table 2)";
 const LENIENT = "Lenience l, T5-XXL EnDe T=1 (from a secondary source)";
-const t5 = (task, draft, temperature, gamma, alpha, c, measured) => {
-  const label = `${task}, ${draft}, T=${temperature}`;
-  return { group: T5, label, alpha, gamma, c, measured };
-};
-const lenient = (l, alpha) => ({ group: LENIENT, label: `t5-small, l = ${l}`, alpha, gamma: 7, c: 0.02 });
+const LENIENCES = [1, 0.5, 0.3, 0.1];
+const lenient = TABLE.leviathan2023_lenience_alpha.find(([draft]) => draft === "t5-small").slice(1);
 const presets = [
-  t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4),
-  t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
-  t5("EnDe", "t5-large", 0, 7, 0.82, 0.11, 1.7),
-  t5("EnDe", "t5-small", 1, 7, 0.62, 0.02, 2.6),
-  t5("EnDe", "t5-base", 1, 5, 0.68, 0.04, 2.4),
-  t5("EnDe", "t5-large", 1, 3, 0.71, 0.11, 1.4),
-  t5("CNNDM", "t5-small", 0, 5, 0.65, 0.02, 3.1),
-  t5("CNNDM", "t5-base", 0, 5, 0.73, 0.04, 3.0),
-  t5("CNNDM", "t5-large", 0, 3, 0.74, 0.11, 2.2),
-  t5("CNNDM", "t5-small", 1, 5, 0.53, 0.02, 2.3),
-  t5("CNNDM", "t5-base", 1, 3, 0.55, 0.04, 2.2),
-  t5("CNNDM", "t5-large", 1, 3, 0.56, 0.11, 1.7),
-  lenient(1, 0.62),
-  lenient(0.5, 0.71),
-  lenient(0.3, 0.76),
-  lenient(0.1, 0.84),
+  ...TABLE.leviathan2023_table2.map(([task, draft, temperature, gamma, alpha, c, , measured]) => {
+    const label = `${task}, ${draft}, T=${temperature}`;
+    return { group: T5, label, alpha, gamma, c, measured };
+  }),
+  ...lenient.map((alpha, i) => {
+    const label = `t5-small, l = ${LENIENCES[i]}`;
+    return { group: LENIENT, label, alpha, gamma: 7, c: 0.02 };
+  }),
 ];
 
 const SLIDERS = [
