@@ -145,7 +145,7 @@ def check_panel() -> None:
     pair = Pair(small("cuda"), small("cuda", 1), Letters())
     with mock.patch.object(panel, "TURNS", 2):
         controls = panel.PairPanel(
-            {"a pair": pair}, ["hello"], recorded_pairs()[:1], 2, max_new_tokens=8
+            {"a pair": pair}, {"a text": "hello"}, recorded_pairs()[:1], 2, max_new_tokens=8
         )
         found = controls.measure()
     assert found is not None, controls.result.value

@@ -14,7 +14,6 @@ from specdec_book.recordings import measured
 from specdec_book.viz.explorer import Explorer
 from specdec_book.viz.trace import Trace, trace
 from specdec_lite import theory
-from specdec_lite.checks import whole
 from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.drafters import ModelDrafter
@@ -28,7 +27,6 @@ from specdec_lite.texts.smollm2_tasks import chat
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 1.5
-LABEL_LENGTH = 60
 TURNS = 20
 """Paired turns of a measurement."""
 LEAST_TURNS = 4
@@ -183,42 +181,31 @@ class PairPanel:
 
     Args:
         pairs: By name a `Pair`, a `Candidate`, or a function that loads one when it is first chosen.
-        prompts: Texts by name, or a list of texts; the reader can edit the chosen one.
+        prompts: Texts by name; the reader can edit the chosen one.
         presets: Recorded pairs, as `recordings.measured` returns them.
         gamma: Draft length at the start, 1 … 16.
-        temperature: Temperature at the start, 0 … 1.5.
-        max_new_tokens: Length of every run, at least 8.
+        max_new_tokens: Length of every run.
 
     Attributes:
         explorer: The explorer.
         last: The last `Measurement`; None before the first one and after an error.
-
-    Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range or empty.
     """
 
     def __init__(
         self,
         pairs: Mapping[str, object],
-        prompts: Sequence[str] | Mapping[str, str],
+        prompts: Mapping[str, str],
         presets: Sequence[dict],
         gamma: int = 4,
-        temperature: float = 0.0,
         max_new_tokens: int = 32,
     ):
-        self._pairs = _check_pairs(pairs)
-        prompts = _check_prompts(prompts)
-        whole("gamma", gamma, 1, MAX_GAMMA)
-        if not 0 <= temperature <= MAX_TEMPERATURE:
-            raise ValueError(f"temperature={temperature!r}: must be in 0 … {MAX_TEMPERATURE}")
-        whole("max_new_tokens", max_new_tokens, 8)
+        self._pairs = dict(pairs)
         self.max_new_tokens = max_new_tokens
         self.last: Measurement | None = None
         self.explorer = Explorer.of_pairs(presets)
-        self._controls(prompts, gamma, temperature)
+        self._controls(prompts, gamma)
 
-    def _controls(self, prompts: dict[str, str], gamma: int, temperature: float) -> None:
+    def _controls(self, prompts: Mapping[str, str], gamma: int) -> None:
         menu = lambda options, name: ipywidgets.Dropdown(options=options, description=name, **WIDE)
         word = lambda name, hint: ipywidgets.Text(description=name, placeholder=hint, **WIDE)
         self.pair = menu([*self._pairs, OWN], "Pair")
@@ -227,7 +214,7 @@ class PairPanel:
         self.text = ipywidgets.Textarea(self.prompt.value, rows=3, description="", **WIDE)
         self.prompt.observe(lambda change: setattr(self.text, "value", change["new"]), "value")
         self.temperature = ipywidgets.FloatSlider(
-            temperature, min=0, max=MAX_TEMPERATURE, step=0.1, description="temperature", **WIDE
+            0.0, min=0, max=MAX_TEMPERATURE, step=0.1, description="temperature", **WIDE
         )
         self.gamma = ipywidgets.IntSlider(gamma, 1, MAX_GAMMA, description="γ", **WIDE)
         self.button = ipywidgets.Button(description="Measure", button_style="primary")
@@ -301,18 +288,6 @@ class PairPanel:
         return data
 
 
-def _check_pairs(pairs) -> dict[str, object]:
-    if not isinstance(pairs, Mapping) or not pairs:
-        raise ValueError("pairs: must be a dict with at least one pair by name")
-    for name, pair in pairs.items():
-        if not isinstance(pair, (Pair, Candidate)) and not callable(pair):
-            raise TypeError(
-                f"pairs holds a {type(pair).__name__} at {name!r}: must be a Pair, such as"
-                " load_pair(), a Candidate, or a function that returns one"
-            )
-    return dict(pairs)
-
-
 def _check_loaded(name: str, pair) -> Candidate:
     """Return the candidate of a pair, which is loaded first if it is a function."""
     if not isinstance(pair, (Pair, Candidate)):
@@ -328,27 +303,3 @@ def _check_loaded(name: str, pair) -> Candidate:
         lambda text: chat(tokenizer, text),
         tokenizer,
     )
-
-
-def _check_prompts(prompts) -> dict[str, str]:
-    if isinstance(prompts, str) or not isinstance(prompts, (Mapping, Sequence)):
-        raise TypeError(
-            f"prompts is a {type(prompts).__name__}: must be a list of texts or a dict of texts by"
-            " name"
-        )
-    named = (
-        dict(prompts) if isinstance(prompts, Mapping) else {_label(text): text for text in prompts}
-    )
-    if len(named) < len(prompts):
-        raise ValueError(
-            f"prompts holds texts that begin with the same {LABEL_LENGTH} characters: must be a"
-            " dict of texts by name"
-        )
-    if not named or not all(isinstance(text, str) and text for text in named.values()):
-        raise ValueError(f"prompts={prompts!r}: must hold at least one text, and no empty one")
-    return named
-
-
-def _label(text) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= LABEL_LENGTH else line[: LABEL_LENGTH - 1] + "…"

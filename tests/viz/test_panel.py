@@ -142,23 +142,3 @@ def test_site_prefers_the_explorer_to_a_view_without_a_kernel():
     }
     bundle = panel()._repr_mimebundle_()
     assert min(bundle, key=lambda mime: priority.get(mime, math.inf)) == MIME
-
-
-@pytest.mark.parametrize(
-    "bad, named",
-    [
-        ({"pairs": PAIR}, "pairs"),
-        ({"pairs": {"x": 3}}, "pairs"),
-        ({"prompts": []}, "prompts"),
-        ({"prompts": "text"}, "prompts is a str"),
-        ({"prompts": ["a" * 70 + "b", "a" * 70 + "c"]}, "same 60 characters"),
-        ({"prompts": ["good", ""]}, "prompts"),
-        ({"gamma": 0}, "gamma=0"),
-        ({"gamma": 17}, "gamma=17"),
-        ({"temperature": 2}, "temperature=2"),
-        ({"max_new_tokens": 4}, "max_new_tokens=4"),
-    ],
-)
-def test_bad_arguments_are_named(bad, named):
-    with pytest.raises((ValueError, TypeError), match=named):
-        panel(**bad)
