@@ -1,11 +1,15 @@
 """Run the live page's own JavaScript modules in node, without a browser."""
 
+import base64
 import json
 import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+from conftest import ROOT
+from specdec_site import live
 
 SCRIPTS = Path(__file__).parent / "js"
 
@@ -28,3 +32,18 @@ def run_script(name: str, request: dict) -> dict | list:
 def live_module(job: str, **request) -> dict | list:
     """Return what the live page's engine answers to a job of live.mjs."""
     return run_script("live.mjs", {"job": job, **request})
+
+
+def add_kernels(folder: Path) -> None:
+    """Put the page's compiled kernels into a folder."""
+    for kernel in (live.stored(ROOT) / "live").glob("kernel-*.wasm"):
+        shutil.copy2(kernel, folder)
+
+
+def page_logits(job: str, vocab: int, kernel: str | None = None, **request) -> np.ndarray:
+    """Return the page's logits [tokens, V], computed by this kernel or by the best one."""
+    answer = live_module(job, **request, kernel=kernel)
+    if kernel == "relaxed" and answer["kernel"] == "scalar":
+        pytest.skip("this node has no relaxed SIMD")
+    assert kernel in (None, answer["kernel"])
+    return np.frombuffer(base64.b64decode(answer["logits"]), np.float32).reshape(-1, vocab)

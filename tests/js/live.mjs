@@ -23,17 +23,20 @@ import { build, buildSmollm2, run } from "../../site/live/worker.js";
 v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
 const request = JSON.parse(readFileSync(0, "utf8"));
 
-// Builds the engine. kernel: the only kernel to load; without it all kernels are offered, as on the page.
+const manifestOf = (folder, name) => JSON.parse(readFileSync(`${folder}/${name}.json`, "utf8"));
+
+// kernel: the only kernel to load; without it all kernels are offered, as on the page.
+function kernelsOf({ folder, kernel }) {
+  const names = kernel === "scalar" ? [] : kernel ? [kernel] : ["relaxed", "simd"];
+  return Object.fromEntries(names.map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]));
+}
+
+// Builds the engine.
 async function engine({ folder, format, kernel, capacity }) {
-  const manifest = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8")),
-    file = readFileSync(`${folder}/weights.bin`);
+  const manifest = manifestOf(folder, "manifest"),
+    file = readFileSync(`${folder}/weights.bin`),
+    kernels = kernelsOf({ folder, kernel });
   const weights = file.buffer.slice(file.byteOffset, file.byteOffset + file.length);
-  const names = kernel ? [kernel] : ["relaxed", "simd"];
-  const kernels = Object.fromEntries(
-    names
-      .filter((name) => name !== "scalar")
-      .map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]),
-  );
   if (!capacity) return build({ kernels, manifest, weights, format });
   const loaded = await loadKernel(kernels);
   const [target, draft] = ["target", "draft"].map(
@@ -44,11 +47,8 @@ async function engine({ folder, format, kernel, capacity }) {
 
 // Builds a model in groups, as SmolLM2 is, from its shards.
 function groupedEngine({ folder, kernel, capacity, threads }) {
-  const manifest = JSON.parse(readFileSync(`${folder}/smollm2.json`, "utf8"));
-  const names = kernel === "scalar" ? [] : kernel ? [kernel] : ["relaxed", "simd"];
-  const kernels = Object.fromEntries(
-    names.map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]),
-  );
+  const manifest = manifestOf(folder, "smollm2"),
+    kernels = kernelsOf({ folder, kernel });
   const fill = (to, address) => {
     let at = address;
     for (const { name } of manifest.shards) {
@@ -60,8 +60,14 @@ function groupedEngine({ folder, kernel, capacity, threads }) {
   return buildSmollm2({ kernels, manifest, fill, capacity, threads });
 }
 
-const base64 = (rows) =>
-  Buffer.concat(rows.map((row) => Buffer.from(Float32Array.from(row).buffer))).toString("base64");
+// Returns the logits of some passes, as base64.
+function logitsOf(model, passes) {
+  const rows = passes.flatMap(({ start, tokens, last }) => {
+    model.length = start;
+    return model.forward(tokens, last).map((row) => Buffer.from(Float32Array.from(row).buffer));
+  });
+  return Buffer.concat(rows).toString("base64");
+}
 
 // An rng that enumerates outcomes: it follows the given choices, then takes the first possible one and records the
 // others.
@@ -114,55 +120,31 @@ const toy = (table, vocab) => ({
 
 const jobs = {
   async logits(r) {
-    const models = await engine(r),
-      model = models[r.model];
-    const rows = r.passes.flatMap(({ start, tokens, last }) => {
-      model.length = start;
-      return model.forward(tokens, last).map((row) => row.slice());
-    });
-    return { kernel: models.kernel.name, logits: base64(rows) };
+    const models = await engine(r);
+    return { kernel: models.kernel.name, logits: logitsOf(models[r.model], r.passes) };
   },
   async groupedLogits(r) {
     const { kernel, target, missing } = await groupedEngine(r);
-    const rows = r.passes.flatMap(({ start, tokens }) => {
-      target.length = start;
-      return target.forward(tokens).map((row) => row.slice());
-    });
-    return { kernel: kernel.name, logits: base64(rows), missing };
+    return { kernel: kernel.name, logits: logitsOf(target, r.passes), missing };
   },
   async groupedDecode(r) {
     const engine = await groupedEngine(r);
     engine.costs = r.costs;
-    const { target, stop, kernel } = engine;
-    const timed = ({ prompt, drafter, gamma, wanted, temperature = 0, seed = 1 }) => {
-      const rng = seeded(seed),
-        options = { gamma, temperature, wanted, rng, stop, clock: () => performance.now() };
+    return r.runs.map(({ prompt, drafter, gamma, wanted }) => {
       const source = drafter ? drafterOf(engine, drafter, drafter === "both" ? 0 : gamma) : null;
-      const steps = [...decode(target, source, prompt, options)];
-      return { steps, stats: count(steps) };
-    };
-    const passes = (r.widths ?? []).map((width) => {
-      target.length = 0;
-      const fed = Array.from({ length: width }, (_, i) => 100 + i);
-      const times = Array.from({ length: 5 }, () => {
-        const start = performance.now();
-        target.forward(fed);
-        target.length = 0;
-        return performance.now() - start;
-      });
-      return times.sort((a, b) => a - b)[2];
+      const clock = () => performance.now(),
+        options = { gamma, temperature: 0, wanted, rng: seeded(1), stop: engine.stop, clock };
+      return [...decode(engine.target, source, prompt, options)].map((step) => step.emitted);
     });
-    return { kernel: kernel.name, runs: r.runs.map(timed), passes };
   },
   lookup: (r) => r.texts.map((text) => new LookupDrafter().propose(text, r.gamma).drafted),
   encodeGrouped(r) {
-    const { tokenizer } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
-    const own = new Tokenizer(tokenizer);
+    const own = new Tokenizer(manifestOf(r.folder, "smollm2").tokenizer);
     return r.texts.map((text) => own.encode(text));
   },
   questions(r) {
-    const { tokenizer, chat: parts } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
-    const engine = { tokenizer: new Tokenizer(tokenizer), chat: parts, capacity: 1024 };
+    const { tokenizer, chat } = manifestOf(r.folder, "smollm2");
+    const engine = { tokenizer: new Tokenizer(tokenizer), chat, capacity: 1024 };
     return r.questions.map((question) => {
       try {
         return promptIds(engine, question);
@@ -257,12 +239,12 @@ const jobs = {
         const accepted = Math.min(most, lengths.at(-1));
         chosen.observe({ accepted, kind: accepted < lengths.at(-1) ? "recovered" : "bonus" });
       }
-      return { lengths };
+      return lengths;
     }),
   nonDecreasing: (r) => nonDecreasing(r.times),
   headline: (r) => [summary(r.result)[0], lesson(r.result)],
   encode(r) {
-    const tokenizer = new Tokenizer(JSON.parse(readFileSync(`${r.folder}/manifest.json`, "utf8")).tokenizer);
+    const tokenizer = new Tokenizer(manifestOf(r.folder, "manifest").tokenizer);
     return r.texts.map((text) => {
       const ids = tokenizer.encode(text);
       return { ids, text: tokenizer.decode(ids) };
@@ -276,7 +258,7 @@ const jobs = {
       const steps = [
         ...decode(target, plain ? null : draft, prompt, { gamma, temperature, wanted, rng, stop }),
       ];
-      return { steps, used, stats: count(steps), lengths: [target.length, draft.length] };
+      return { steps, used, stats: count(steps) };
     });
   },
   law(r) {
@@ -284,13 +266,7 @@ const jobs = {
     const readily = (rng) => (r.broken ? { ...rng, flip: (prob) => rng.flip(1.5 * prob) } : rng);
     const lines = outcomes((rng) =>
       [
-        ...decode(toy(r.target, r.vocab), r.plain ? null : toy(r.draft, r.vocab), r.prompt, {
-          gamma: r.gamma,
-          temperature: r.temperature,
-          wanted: r.wanted,
-          rng: readily(rng),
-          stop: r.stop ?? -1,
-        }),
+        ...decode(toy(r.target, r.vocab), toy(r.draft, r.vocab), r.prompt, { ...r, rng: readily(rng) }),
       ].flatMap((step) => step.emitted),
     );
     for (const [tokens, weight] of lines) blocks[tokens] = (blocks[tokens] ?? 0) + weight;

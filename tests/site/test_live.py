@@ -168,13 +168,6 @@ def test_a_worker_that_hangs_is_replaced_at_the_next_press(open_page):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_an_empty_prompt_is_an_error_with_a_message(open_page):
-    page = open_live(open_page, prompt="")
-    assert "prompt is empty" in press(page)
-
-
-@pytest.mark.browser
-@pytest.mark.slow
 def test_without_simd_the_page_says_that_it_is_slow(open_page):
     page = open_live(open_page, prompt="x")
     page.evaluate("globalThis.sdlScalar = true")

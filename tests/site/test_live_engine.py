@@ -1,6 +1,5 @@
 """The live page's engine, run in node, agrees with the library on the same rounded weights."""
 
-import base64
 import json
 import random
 from itertools import product
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from chosen import one_in
-from conftest import ROOT
-from node import live_module
+from node import add_kernels, live_module, page_logits
 from specdec_site import live
 from tokenizers import Tokenizer
 
@@ -50,23 +48,14 @@ def tiny(seed: int, layers: int, kv_heads: int = 1, tied: bool = True) -> Transf
     return model
 
 
-@pytest.fixture(scope="session")
-def kernels() -> dict[str, bytes]:
-    folder = live.stored(ROOT) / "live"
-    return {name: (folder / f"kernel-{name}.wasm").read_bytes() for name in live.KERNELS}
-
-
 class Exported:
     """A pair as files for the page (`folder`), and as models with the same rounded weights."""
 
-    def __init__(
-        self, folder: Path, kernels: dict[str, bytes], target: Transformer, draft: Transformer
-    ):
+    def __init__(self, folder: Path, target: Transformer, draft: Transformer):
         data, manifest = live.export(target, draft, TOKENIZER)
         (folder / "weights.bin").write_bytes(data)
         (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-        for name, compiled in kernels.items():
-            (folder / f"kernel-{name}.wasm").write_bytes(compiled)
+        add_kernels(folder)
         self.folder, self.target, self.draft = (
             str(folder),
             *(CausalLM(live.dequantize(model)) for model in (target, draft)),
@@ -74,36 +63,24 @@ class Exported:
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory, kernels) -> Exported:
-    return Exported(
-        tmp_path_factory.mktemp("small"), kernels, tiny(1, 2), tiny(2, 1, kv_heads=2, tied=False)
-    )
+def small(tmp_path_factory) -> Exported:
+    draft = tiny(2, 1, kv_heads=2, tied=False)
+    return Exported(tmp_path_factory.mktemp("small"), tiny(1, 2), draft)
 
 
 @pytest.fixture(scope="session")
-def shipped(tmp_path_factory, kernels) -> Exported:
+def shipped(tmp_path_factory) -> Exported:
     models = [load_model(SHIPPED / name, "cpu", "float32").model for name in ("target", "draft")]
-    return Exported(tmp_path_factory.mktemp("shipped"), kernels, *models)
+    return Exported(tmp_path_factory.mktemp("shipped"), *models)
 
 
 def logits(
     pair: Exported, model: str, passes: list[dict], format: str, kernel: str, capacity: int = 80
 ) -> np.ndarray:
     """Return the page's logits of some passes [tokens, V]."""
-    answer = live_module(
-        "logits",
-        folder=pair.folder,
-        format=format,
-        kernel=kernel,
-        capacity=capacity,
-        model=model,
-        passes=passes,
-    )
-    if kernel == "relaxed" and answer["kernel"] == "scalar":
-        pytest.skip("this node has no relaxed SIMD")
-    assert answer["kernel"] == kernel
-    rows = np.frombuffer(base64.b64decode(answer["logits"]), np.float32)
-    return rows.reshape(-1, getattr(pair, model).vocab_size)
+    request = {"folder": pair.folder, "format": format, "capacity": capacity, "passes": passes}
+    vocab = getattr(pair, model).vocab_size
+    return page_logits("logits", vocab, kernel, model=model, **request)
 
 
 def reference(model: CausalLM, tokens: list[int]) -> np.ndarray:

@@ -1,6 +1,5 @@
 """SmolLM2 in the live page: the engine in node agrees with the library; the panel in Chromium."""
 
-import base64
 import json
 import random
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT, patience
 from gguf import GGMLQuantizationType, quants
-from node import live_module
+from node import add_kernels, live_module, page_logits
 from specdec_site import live, live_smollm2
 
 from specdec_lite import generate, load_smollm2
@@ -52,7 +51,7 @@ def interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
 class SmallFile:
     """A model of SmolLM2's form in four bits: for the page in `folder`, and in PyTorch as `model`."""
 
-    def __init__(self, folder: Path, kernels: dict[str, bytes]):
+    def __init__(self, folder: Path):
         torch.manual_seed(3)
         config = TransformerConfig(
             vocab_size=64,
@@ -126,20 +125,13 @@ class SmallFile:
         }
         (folder / "all.bin").write_bytes(bytes(file.data))
         (folder / "smollm2.json").write_text(json.dumps(manifest), "utf-8")
-        for name, compiled in kernels.items():
-            (folder / f"kernel-{name}.wasm").write_bytes(compiled)
+        add_kernels(folder)
         self.folder = str(folder)
 
 
 @pytest.fixture(scope="session")
-def kernels() -> dict[str, bytes]:
-    folder = live.stored(ROOT) / "live"
-    return {name: (folder / f"kernel-{name}.wasm").read_bytes() for name in live.KERNELS}
-
-
-@pytest.fixture(scope="session")
-def small(tmp_path_factory, kernels) -> SmallFile:
-    return SmallFile(tmp_path_factory.mktemp("grouped"), kernels)
+def small(tmp_path_factory) -> SmallFile:
+    return SmallFile(tmp_path_factory.mktemp("grouped"))
 
 
 @pytest.fixture(scope="session")
@@ -148,13 +140,9 @@ def exported() -> str:
     return str(live.stored(ROOT) / "live")
 
 
-def page_logits(folder: str, passes: list[dict], vocab: int, kernel: str | None = None):
-    """Return the page's logits [tokens, V]."""
-    request = {"kernel": kernel} if kernel else {}
-    answer = live_module("groupedLogits", folder=folder, passes=passes, capacity=96, **request)
-    if kernel == "relaxed" and answer["kernel"] == "scalar":
-        pytest.skip("this node has no relaxed SIMD")
-    return np.frombuffer(base64.b64decode(answer["logits"]), np.float32).reshape(-1, vocab)
+def logits(folder: str, passes: list[dict], vocab: int, kernel: str | None = None) -> np.ndarray:
+    """Return the page's logits of some passes [tokens, V]."""
+    return page_logits("groupedLogits", vocab, kernel, folder=folder, passes=passes, capacity=96)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -163,7 +151,7 @@ def test_logits_of_four_bit_weights_equal_those_of_pytorch(small, kernel):
     draw = random.Random(1)
     tokens = [draw.randrange(64) for _ in range(80)]
     passes, start = passes_over(tokens, (*range(1, 9), 40))
-    rows = page_logits(small.folder, passes, 64, kernel)
+    rows = logits(small.folder, passes, 64, kernel)
     expected = small.model(torch.tensor([tokens[:start]]))[0].numpy()
     assert np.abs(rows[:start] - expected).max() < 1e-4
     assert np.abs(rows[start:] - expected[10:14]).max() < 1e-4
@@ -211,7 +199,7 @@ def test_smollm2_in_the_page_is_the_librarys(exported):
     prompts = {kind: chat(tokenizer, TASKS[kind][0].text) for kind in ("question", "edit")}
     prompts = {kind: [int(token) for token in ids] for kind, ids in prompts.items()}
     ids = prompts["question"]
-    rows = page_logits(exported, [{"start": 0, "tokens": ids}], target.vocab_size)
+    rows = logits(exported, [{"start": 0, "tokens": ids}], target.vocab_size)
     with torch.inference_mode():
         expected = target.model(torch.tensor([ids]))[0].numpy()
     assert np.abs(rows - expected).max() < TOLERANCE
@@ -225,13 +213,12 @@ def test_smollm2_in_the_page_is_the_librarys(exported):
     answer = live_module("groupedDecode", folder=exported, runs=runs, costs=costs)
     drafter = EagleDrafter.from_pretrained(target, draft=3)
     for number, ids in enumerate(prompts.values()):
-        own = answer["runs"][4 * number : 4 * number + 4]
-        texts = [[token for step in run["steps"] for token in step["emitted"]] for run in own]
+        own = answer[4 * number : 4 * number + 4]
+        texts = [sum(run, []) for run in own]
         assert texts[1:] == [texts[0]] * 3, "a drafter changed the text"
         output = generate(target, ids, drafter, 40, stop_token_ids=2)
         assert texts[2] == output.tokens.tolist()
-        emitted = [len(step["emitted"]) for step in own[2]["steps"]]
-        assert emitted == [len(step.tokens) for step in output.steps]
+        assert [*map(len, own[2])] == [len(step.tokens) for step in output.steps]
 
 
 def test_lookup_proposes_what_the_library_proposes():
@@ -267,8 +254,8 @@ def test_the_round_is_plain_where_no_draft_can_pay():
     cheap = {"target": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "draft": 0.0}
     expensive = {"target": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "draft": 0.5}
     rounds = live_module("plans", costs=[cheap, expensive], accepted=[[5] * 20, [0] * 20])
-    assert rounds[0]["lengths"][-1] == 5
-    assert set(rounds[1]["lengths"]) == {0}
+    assert rounds[0][-1] == 5
+    assert set(rounds[1]) == {0}
 
 
 SOME = {"target": [1.0, 1.1, 1.25, 1.4, 1.6, 1.8], "draft": 0.08}
@@ -279,7 +266,7 @@ def test_the_choice_loses_less_than_three_percent(accepted: int):
     """Costs in plain passes over an answer of 128 tokens; none, few or all drafts are accepted."""
     (run,) = live_module("plans", costs=[SOME], accepted=[[accepted] * 128])
     emitted = cost = 0
-    for length in run["lengths"]:
+    for length in run:
         emitted += min(accepted, length) + 1
         cost += SOME["target"][length] + length * SOME["draft"]
         if emitted >= 128:
@@ -291,7 +278,7 @@ def test_the_choice_recovers_after_rejections():
     """After twenty rounds in which every draft fails, drafts that succeed are made again."""
     accepted = [0] * 20 + [5] * 20
     (run,) = live_module("plans", costs=[SOME], accepted=[accepted])
-    assert 0 in run["lengths"][:20] and min(run["lengths"][-10:]) >= 2
+    assert 0 in run[:20] and min(run[-10:]) >= 2
 
 
 def test_times_of_longer_passes_never_fall():

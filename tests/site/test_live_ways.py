@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, patience
-from node import live_module
-from specdec_site import live, live_smollm2
+from node import add_kernels, live_module
+from specdec_site import live_smollm2
 from test_live_smollm2 import ASK, TOLERANCE, SmallFile, finish, passes_over
 
 from specdec_lite import load_smollm2
@@ -38,14 +38,13 @@ def folder(tmp_path_factory) -> Path:
     (folder / "empty.html").write_text('<!doctype html><link rel="icon" href="data:,">')
     for name in ("small", "smollm2"):
         (folder / name).mkdir()
-        for kernel in (live.stored(ROOT) / "live").glob("kernel-*.wasm"):
-            (folder / name / kernel.name).symlink_to(kernel)
+        add_kernels(folder / name)
     return folder
 
 
 @pytest.fixture(scope="module")
 def small(folder) -> SmallFile:
-    return SmallFile(folder / "small", {})
+    return SmallFile(folder / "small")
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate, formula
 from mounting import open_phone_folds, says
+from test_formulas import of, parents as trees_of
 
 from specdec_book.viz import TreeExplorer
 from specdec_book.viz.tree_explorer import SAMPLE
-from specdec_lite.tree import TokenTree
 
 HEADS = [
     SAMPLE["accuracies"],
@@ -24,24 +24,7 @@ HEADS = [
 ]
 
 
-def random_parents(rng: random.Random, count: int) -> list[int]:
-    return [rng.randrange(-1, node) for node in range(count)]
-
-
-def trees() -> list[list[int]]:
-    rng = random.Random(0)
-    return [
-        [],
-        [-1],
-        [-1, 0, 1, 2],
-        [-1, -1, -1],
-        [-1, -1, 0, 0, 0, 1, 1, 1],
-        *(random_parents(rng, rng.randint(1, 16)) for _ in range(200)),
-    ]
-
-
-def of(parents: list[int]) -> TokenTree:
-    return TokenTree([0] * len(parents), parents)
+TREES = trees_of(0)
 
 
 def value(parents: list[int], accuracies: list[list[float]]) -> float:
@@ -66,7 +49,7 @@ def fits(parents: list[int], accuracies: list[list[float]]) -> bool:
 
 def test_removing_a_node_removes_its_subtree():
     rng = random.Random(1)
-    cases = [(parents, rng.randrange(len(parents))) for parents in trees() if parents]
+    cases = [(parents, rng.randrange(len(parents))) for parents in TREES if parents]
     given = evaluate("tree_explorer", "remove", cases)
     for (parents, node), left in zip(cases, given, strict=True):
         tree = of(parents)
@@ -95,7 +78,7 @@ def test_expected_tokens_equal_pythons():
     cases = [
         (parents, accuracies)
         for accuracies in HEADS
-        for parents in trees()
+        for parents in TREES
         if fits(parents, accuracies)
     ]
     assert len(cases) > 60
@@ -141,7 +124,8 @@ def test_the_best_tree_is_the_best_of_all_trees(accuracies):
 def test_no_random_tree_of_the_task_beats_the_best():
     rng, accuracies = random.Random(2), SAMPLE["accuracies"]
     best = formula("tree_explorer", "bestTree", accuracies, 8)
-    others = [p for p in (random_parents(rng, 8) for _ in range(4000)) if fits(p, accuracies)]
+    drawn = ([rng.randrange(-1, node) for node in range(8)] for _ in range(4000))
+    others = [p for p in drawn if fits(p, accuracies)]
     assert len(others) > 500
     assert max(value(p, accuracies) for p in others) <= value(best, accuracies) + 1e-12
     assert value([-1, -1, 0, 0, 0, 1, 1, 1], accuracies) < value(best, accuracies), (
