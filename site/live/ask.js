@@ -1,7 +1,17 @@
 // The panel that asks SmolLM2: a question, one button, the race while it decodes, and its replay. This thread computes
 // nothing. The race at the end is the book's interactive `race`, fed with this run.
 
-import { controlRow, field, foldOf, make, menu, newId, times } from "../../specdec_book/viz/static/kit.js";
+import {
+  controlRow,
+  faster,
+  field,
+  foldOf,
+  make,
+  menu,
+  newId,
+  percent,
+  times,
+} from "../../specdec_book/viz/static/kit.js";
 import { addressOf, base, loadScript, machine, open } from "./download.js";
 import { lineFor, ReaderError } from "./failure.js";
 import { sharedRun, shareFragment } from "./share.js";
@@ -54,14 +64,10 @@ function growingLane(title) {
   };
 }
 
-/** Returns a speedup in words. */
-const comparison = (speedup) =>
-  speedup >= 1 ? `${times(speedup)} as fast` : `${Math.round(100 * (1 - speedup))} % slower`;
-
 /** Returns what a reader learns from a result: how often the guesses were right, and what follows. */
 export function lesson({ speedup, stats: { accepted, tested } }) {
   if (!tested) return "No guess promised a gain on this device, so every pass was plain.";
-  const share = `${accepted} of ${tested} guesses that were checked were right (${Math.round((100 * accepted) / tested)} %)`;
+  const share = `${accepted} of ${tested} guesses that were checked were right (${percent(accepted / tested)})`;
   if (speedup >= GAIN) return `${share}, so one pass often wrote more than one token.`;
   return `${share}, so there was little to gain here. Guesses are right more often where the answer repeats its request.`;
 }
@@ -75,7 +81,7 @@ export function summary({ speedup, speedups, perSecond, same, stats, costs, temp
       : "the texts differ ✗";
   const times = costs.target.map((time) => (time / costs.target[0]).toFixed(2));
   return [
-    `${comparison(speedup)} · ${text}`,
+    `${faster(speedup)} · ${text}`,
     `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them, ` +
       `both the median of ${speedups.length} turns; the turns gave ${times(Math.min(...speedups))} to ${times(Math.max(...speedups))}. ` +
       `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +

@@ -16,10 +16,6 @@ function matches(when, state) {
 
 const first = (rules, state, key = "text") => rules.find((rule) => matches(rule.when, state))[key];
 
-// The weights of a model with every expert.
-const gigabytes = ({ parameters, bytes_per_weight: bytes, experts, expert_parameters: expert }) =>
-  ((parameters + experts * expert) * bytes) / 1e9;
-
 // The facts that rules ask for, from the six inputs.
 function stateFrom(inputs) {
   const [target, machine] = [choice("target", inputs.target), choice("machine", inputs.machine)];
@@ -38,7 +34,7 @@ function stateFrom(inputs) {
     trained,
     positions: draft.positions ?? 0,
     long: long && (trained > 0 || "unstated"),
-    fits: gigabytes(network) <= 0.9 * memory,
+    fits: weightBytes(network) / 1e9 <= 0.9 * memory,
   };
   return { ...state, use: first(TABLE.do, state, "use") };
 }
@@ -93,7 +89,7 @@ function gainText(state, known, ranges) {
   }
   let doubts = e.doubts.map((doubt) => ` Doubt: ${doubt}.`).join("");
   const caches = state.batch * context * known.target.cache_bytes;
-  const need = gigabytes(known.target) + gigabytes(known.draft) + caches / 1e9;
+  const need = (weightBytes(known.target) + weightBytes(known.draft) + caches) / 1e9;
   const { memory } = choice("machine", state.machine);
   if (need > 0.9 * memory)
     doubts += ` Weights and caches: ${need.toFixed(0)} of ${memory} GB, so fewer requests run at once.`;

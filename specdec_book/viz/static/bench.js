@@ -5,16 +5,10 @@ const MAX_DRAWS = 1e6;
 const CERTAINTY = 0.99;
 const FLOOR = 0.25; // confidence below which the rule "dropped" drops a token
 
-const sum = (xs) => xs.reduce((total, x) => total + x, 0);
 const norm = (xs, otherwise) => (sum(xs) > 0 ? xs.map((x) => x / sum(xs)) : otherwise);
 const likeliest = (xs) => xs.indexOf(Math.max(...xs));
 const oneHot = (xs) => xs.map((_, i) => (i === likeliest(xs) ? 1 : 0));
 const zip = (p, q, f) => p.map((v, i) => f(v, q[i]));
-const residual = (p, q) =>
-  norm(
-    zip(p, q, (v, w) => Math.max(0, v - w)),
-    p,
-  );
 const topTwo = (q) => {
   const top = [...q.keys()].sort((i, j) => q[j] - q[i] || i - j).slice(0, 2);
   return norm(q.map((v, i) => (top.includes(i) ? v : 0)));
@@ -179,7 +173,6 @@ const formulas = {
 
 // A chapter's tasks. `state(s, r)` says what is still missing, or begins with "Solved".
 
-const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const needsRule = (s, id) => (s.rule === id ? "" : `Set the rule to “${ruleOf(id).label}” first.`);
 
 // A pair that fits a wrong rule.

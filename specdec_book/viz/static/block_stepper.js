@@ -22,7 +22,10 @@ const formulas = {
   counts(rounds, at) {
     const past = formulas.moments(rounds).slice(0, at + 1);
     const total = (kind, count) =>
-      past.filter((moment) => moment.kind === kind).reduce((sum, { round }) => sum + count(rounds[round]), 0);
+      sum(
+        past.filter((moment) => moment.kind === kind),
+        ({ round }) => count(rounds[round]),
+      );
     const [verified, predicted] = [total("verify", () => 1), total("reuse", () => 1)];
     return {
       twoPass: verified + predicted,

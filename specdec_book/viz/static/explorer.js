@@ -337,7 +337,7 @@ function readouts(s, r, preset) {
     r.isCorrected
       ? ["best γ with t, o and o₀", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]
       : ["speedup at γ = 1", r.bestGamma === 0 ? "none" : times(r.least)],
-    ["time spent drafting", `${(100 * r.drafting).toFixed(0)} %`],
+    ["time spent drafting", percent(r.drafting)],
     ["accepted ÷ drafted", r.drafted.toFixed(3)],
     ["operations over plain", times(r.operations)],
   ];

@@ -5,7 +5,7 @@ const NAMES = ["contexts", "budget", "context"];
 const [ROW, PILL, ROOT, GAP] = [26, 22, 12, 10]; // px: row, height of a node, root, space before a node
 
 const formulas = {
-  expected: (nodes, budget) => 1 + nodes.slice(0, budget).reduce((sum, { worth }) => sum + worth, 0),
+  expected: (nodes, budget) => 1 + sum(nodes.slice(0, budget), ({ worth }) => worth),
   // The target's text runs through the right nodes, which form one path from the root.
   accepted: (nodes, budget) => nodes.slice(0, budget).filter(({ right }) => right).length,
   depth: (nodes, node) => (node < 0 ? 0 : 1 + formulas.depth(nodes, nodes[node].parent)),

@@ -174,7 +174,7 @@ function render({ model, el }) {
     headOf = now;
     drawPasses(body, now, done);
     const settled = formulas.final(now, done);
-    const fed = now.slice(0, done).reduce((sum, { guesses }) => sum + guesses.length + 1, 0);
+    const fed = sum(now.slice(0, done), ({ guesses }) => guesses.length + 1);
     bar.show();
     scrollTo(grid, head, settled);
     const tiles = [

@@ -483,6 +483,14 @@ function numberFields(id, specs, change) {
 
 // Formulas of several interactives; tests compare them with specdec_lite.
 
+const sum = (values, of = (value) => value) => values.reduce((total, value) => total + of(value), 0);
+
+// The positive part of p − q, normalized; p itself if there is none.
+function residual(p, q) {
+  const excess = p.map((mass, i) => Math.max(0, mass - q[i]));
+  return sum(excess) > 0 ? excess.map((mass) => mass / sum(excess)) : p;
+}
+
 // Tokens that a round of γ drafts emits on average.
 function expectedTokens(alpha, gamma) {
   let tokens = 0;
@@ -707,6 +715,8 @@ function tokenNode(kind, text, isFlat = false) {
 // Words.
 
 const times = (value) => `${value.toFixed(2)}×`;
+const percent = (share) => `${Math.round(100 * share)} %`;
+const faster = (speedup) => (speedup >= 1 ? `${times(speedup)} as fast` : `${percent(1 - speedup)} slower`);
 const plural = (count, word, many = `${word}s`) => `${count} ${count === 1 ? word : many}`;
 // A text without the marks of a chat: "▸" is the start of a turn, "∎" its end.
 const readable = (text) => text.replaceAll("<|im_start|>", "▸").replaceAll("<|im_end|>", "∎");
@@ -724,6 +734,7 @@ export {
   curve,
   disc,
   expectedTokens,
+  faster,
   field,
   foldOf,
   hidden,
@@ -731,6 +742,7 @@ export {
   menu,
   newId,
   numberField,
+  percent,
   plural,
   rulings,
   scales,

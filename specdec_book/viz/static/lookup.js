@@ -45,7 +45,6 @@ const formulas = {
 
   // τ over all rounds and over rounds with a draft, number of wasted drafts, number of rounds without a draft.
   counts(rounds) {
-    const sum = (list, count) => list.reduce((total, round) => total + count(round), 0);
     const emitted = (round) => round.accepted + 1;
     const drafting = rounds.filter((round) => round.drafted > 0);
     return {

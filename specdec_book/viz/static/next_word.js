@@ -20,8 +20,8 @@ const formulas = {
       left -= some;
       return { weight: temperature === 0 ? 1 : Math.exp((logit - top) / temperature), count: some };
     });
-    const mass = (all) => all.reduce((sum, { weight, count }) => sum + weight * count, 0);
-    const whole = mass(rest);
+    const mass = ({ weight, count }) => weight * count;
+    const whole = sum(rest, mass);
     let before = 0;
     for (const entry of rest) {
       const each = entry.weight / whole;
@@ -29,12 +29,12 @@ const formulas = {
       before += each * entry.count;
       entry.count = topP < 1 ? Math.max(0, Math.min(entry.count, needed)) : entry.count;
     }
-    const sum = mass(rest);
-    const share = ({ weight, count }) => (weight * count) / sum;
+    const kept = sum(rest, mass);
+    const share = (entry) => mass(entry) / kept;
     return {
       probs: rest.slice(0, words.length).map(share),
-      rest: rest.slice(words.length).reduce((total, entry) => total + share(entry), 0),
-      count: rest.reduce((total, { count }) => total + count, 0),
+      rest: sum(rest.slice(words.length), share),
+      count: sum(rest, ({ count }) => count),
     };
   },
 

@@ -19,12 +19,12 @@ const formulas = {
   guesses: ({ words }) => words.filter(([kind]) => ["accepted", ...DELETED].includes(kind)),
   textOf: (lane) => lane.flatMap((pass) => formulas.emitted(pass).map(([, text]) => text)).join(""),
   seconds: (lane) => lane.at(-1).at,
-  tokens: (lane) => lane.reduce((sum, pass) => sum + formulas.emitted(pass).length, 0),
+  tokens: (lane) => sum(lane, (pass) => formulas.emitted(pass).length),
   // Passes that are complete at a time.
   passesAt: (lane, time) => lane.filter(({ at }) => at <= time).length,
   speedup: ({ lanes }) => formulas.seconds(lanes.plain) / formulas.seconds(lanes.speculative),
   isSame: ({ lanes }) => formulas.textOf(lanes.plain) === formulas.textOf(lanes.speculative),
-  geometricMean: (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length),
+  geometricMean: (values) => Math.exp(sum(values, Math.log) / values.length),
   // The slowest and the quickest turn.
   range: ({ speedups }) => [Math.min(...speedups), Math.max(...speedups)],
   // Recorded seconds of a pass of the large model over one word.
@@ -64,11 +64,9 @@ const formulas = {
   },
 };
 
-const ratio = (x) => `${x.toFixed(2)}×`;
 // Writes new words only, since the same words would make the browser lay out the page in every frame.
 const write = (node, words) => node.textContent !== words && (node.textContent = words);
 const clock = (seconds) => `${seconds.toFixed(2)} s`;
-const faster = (x) => (x >= 1 ? `${ratio(x)} as fast` : `${Math.round(100 * (1 - x))} % slower`);
 
 // What a finished race shows: [verdict, details].
 function result(race) {
@@ -104,8 +102,8 @@ function overall(races) {
   const [slowest, quickest] = [Math.min(...all), Math.max(...all)];
   const kind = (x) => races[all.indexOf(x)].kind;
   return (
-    `Over the ${races.length} kinds of text: from ${ratio(slowest)} (${kind(slowest)}) to ` +
-    `${ratio(quickest)} (${kind(quickest)}), geometric mean ${ratio(formulas.geometricMean(all))}.`
+    `Over the ${races.length} kinds of text: from ${times(slowest)} (${kind(slowest)}) to ` +
+    `${times(quickest)} (${kind(quickest)}), geometric mean ${times(formulas.geometricMean(all))}.`
   );
 }
 

@@ -74,7 +74,7 @@ const COUNTS = [
   [1e6, "million"],
 ];
 const weights = (x) => inUnits(x, COUNTS);
-const percent = (x) => `${(100 * x).toFixed(x > 0.99 && x < 1 ? 2 : 1)} %`;
+const idlePercent = (x) => `${(100 * x).toFixed(x > 0.99 && x < 1 ? 2 : 1)} %`;
 
 // A slider on a logarithmic scale moves in hundredths of a power of ten; with `zero` its left end means 0.
 const SLIDERS = [
@@ -137,8 +137,8 @@ function summary(s, r) {
   const pass = `A pass over ${plural(s.tokens, "token")}${s.batch > 1 ? ` of each of ${s.batch} sequences` : ""} `;
   const parts = `takes at least ${seconds(r.time)}: reading takes ${seconds(r.reading)} and arithmetic ${seconds(r.computing)}. `;
   const roof = r.isReading
-    ? `Memory limits the pass, and the arithmetic units idle ${percent(1 - r.computing / r.time)} of the time. `
-    : `Arithmetic limits the pass, and the memory idles ${percent(1 - r.reading / r.time)} of the time. `;
+    ? `Memory limits the pass, and the arithmetic units idle ${idlePercent(1 - r.computing / r.time)} of the time. `
+    : `Arithmetic limits the pass, and the memory idles ${idlePercent(1 - r.reading / r.time)} of the time. `;
   const count = r.free < 1e6 ? r.free : weights(r.free);
   const free =
     r.free < 1
@@ -259,7 +259,7 @@ function readouts(s, r) {
   return [
     ["least time of a pass", seconds(r.time)],
     ["limited by", r.isReading ? "memory" : "arithmetic"],
-    ["arithmetic units idle", percent(1 - r.computing / r.time)],
+    ["arithmetic units idle", idlePercent(1 - r.computing / r.time)],
     ["time over one token's", times(r.growth)],
     ["tokens in the time of one", r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free)],
     ["weights", si(r.size, "B")],

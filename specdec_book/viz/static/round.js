@@ -9,25 +9,17 @@ const formulas = {
   // The probability that a draft is accepted; a chosen word has q = 1.
   acceptance: (p, q) => Math.min(1, p / q),
 
-  // The positive part of p − q, normalized; p itself if there is none.
-  residual(p, q) {
-    const excess = p.map((mass, i) => Math.max(0, mass - q[i]));
-    const sum = excess.reduce((total, mass) => total + mass, 0);
-    return sum > 0 ? excess.map((mass) => mass / sum) : p;
-  },
-
   // The draft's row of a test; for a chosen word it is one-hot.
   rowOf: ({ word, q }, p) => q ?? p.map((_, i) => Number(i === word)),
 
   // The target's row at first and after each rejection.
   residuals: ({ p, tests }) =>
-    tests.reduce((rows, test) => [...rows, formulas.residual(rows.at(-1), formulas.rowOf(test, p))], [p]),
+    tests.reduce((rows, test) => [...rows, residual(rows.at(-1), formulas.rowOf(test, p))], [p]),
 
   // The word at which the row's cumulative sum first exceeds u.
   drawn(row, u) {
-    const sum = row.reduce((total, mass) => total + mass, 0);
     let below = 0;
-    const word = row.findIndex((mass) => (below += mass) > u * sum);
+    const word = row.findIndex((mass) => (below += mass) > u * sum(row));
     return word < 0 ? row.findLastIndex((mass) => mass > 0) : word;
   },
 

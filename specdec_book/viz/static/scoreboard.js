@@ -68,7 +68,7 @@ const COLUMNS = [
   {
     key: "same",
     head: "same text",
-    text: (value) => (value === null ? NONE : `${Math.round(100 * value)} %`),
+    text: (value) => (value === null ? NONE : percent(value)),
     down: true,
     more: true,
   },
@@ -115,7 +115,7 @@ function summary(row, where, gain) {
   return `${row.name}, ${where}: ${result}. ${distribution} It needs ${formatBytes(row.bytes)} of memory${training}.`;
 }
 
-const shares = (values) => values.map((share) => (share === null ? NONE : `${Math.round(100 * share)} %`));
+const shares = (values) => values.map((share) => (share === null ? NONE : percent(share)));
 
 function byPosition({ positions, conditional, empty }) {
   const idle = empty ? ` It drafted nothing in ${shares([empty])[0]} of the rounds.` : "";

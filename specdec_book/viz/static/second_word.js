@@ -14,7 +14,6 @@ const TARGET = {
 const [MAX_BIAS, STEP, NEAR] = [5, 0.1, 0.002];
 const [ROW, BAR, HEAD] = [40, 12, 6];
 
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 const normal = (values) => values.map((value) => value / sum(values));
 
 const formulas = {
@@ -35,9 +34,8 @@ const formulas = {
   // The distribution of the emitted second word: accepted mass plus recovered mass.
   emitted(s, x) {
     const accepted = formulas.acceptedMass(s, x);
-    const missing = TARGET.second[x].map((p, y) => Math.max(0, p - formulas.stated(s, x)[y]));
-    const residual = sum(missing) > 0 ? normal(missing) : TARGET.second[x];
-    return accepted.map((mass, y) => mass + (1 - sum(accepted)) * residual[y]);
+    const recovered = residual(TARGET.second[x], formulas.stated(s, x));
+    return accepted.map((mass, y) => mass + (1 - sum(accepted)) * recovered[y]);
   },
   alpha: (s) => sum(TARGET.first.map((p, x) => p * formulas.accepted(s, x))),
   // Total variation between the emitted distribution of both words and the target's.
@@ -52,8 +50,6 @@ const formulas = {
     return Math.max(...biases.map((bias) => formulas.alpha({ sees: false, bias, honest: true })));
   },
 };
-
-const percent = (x) => `${Math.round(100 * x)} %`;
 
 function draw(svg, s) {
   const width = widthOf(svg) || 320;

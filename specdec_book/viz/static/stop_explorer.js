@@ -43,7 +43,7 @@ const formulas = {
   // Tokens per unit of time: a target pass takes 1, a drafted token `cost`.
   speed(places, policy, settings) {
     const rounds = formulas.rounds(places, policy, settings);
-    const drafted = rounds.reduce((sum, round) => sum + round.drafted, 0);
+    const drafted = sum(rounds, ({ drafted }) => drafted);
     return places.length / (rounds.length + settings.cost * drafted);
   },
 
@@ -211,8 +211,8 @@ function render({ model, el }) {
       node.hidden = names[i] !== "cost" && uses[policy] !== names[i];
     });
     const rounds = formulas.rounds(places, policy, now);
-    const drafted = rounds.reduce((sum, round) => sum + round.drafted, 0);
-    const accepted = rounds.reduce((sum, round) => sum + round.accepted, 0);
+    const drafted = sum(rounds, ({ drafted }) => drafted);
+    const accepted = sum(rounds, ({ accepted }) => accepted);
     const speed = formulas.speed(places, policy, now);
     if (limits.cost !== now.cost) {
       const best = formulas.bestConstant(places, now.cost);

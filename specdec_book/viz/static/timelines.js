@@ -97,7 +97,6 @@ function bars(s) {
   });
 }
 
-const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const wordOf = (s, i) => `“${visible(s.words[i]).trim()}”`;
 
 function sentence(s) {

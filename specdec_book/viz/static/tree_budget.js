@@ -25,7 +25,7 @@ const formulas = {
     }
     return tree;
   },
-  expected: (tree) => 1 + tree.reduce((sum, { worth }) => sum + worth, 0),
+  expected: (tree) => 1 + sum(tree, ({ worth }) => worth),
   levels: (tree) => tree.reduce((most, { level }) => Math.max(most, level + 1), 0),
   chain: (rate, nodes) => Array.from({ length: nodes + 1 }, (_, i) => rate ** i).reduce((a, b) => a + b, 0),
   // T(k)/T(1), interpolated linearly between the measured k and extrapolated from the last interval.
@@ -68,11 +68,7 @@ function drawTree(svg, width, tree) {
   const row = Math.min(50, (height - 38) / levels);
   svg.setAttribute("height", height);
   const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
-  const leaves = (node) =>
-    Math.max(
-      1,
-      children(node).reduce((sum, child) => sum + leaves(child), 0),
-    );
+  const leaves = (node) => Math.max(1, sum(children(node), leaves));
   const places = new Map();
   const put = (node, left, right, level) => {
     places.set(node, [(left + right) / 2, 26 + level * row]);

@@ -8,7 +8,6 @@ const { definitions: DEFINITIONS, refused: REFUSED, known: KNOWN } = TABLE;
 
 class Unreadable extends Error {}
 
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 // All matches of a row's pattern, in which N is a number and ROW a row of numbers.

@@ -104,7 +104,7 @@ function sentence(rounds, moment, { numbers, dice: isDrawn }) {
 }
 
 function scorecard(rounds, { model, tokens: words }) {
-  const tokens = rounds.reduce((sum, round) => sum + round.accepted + 1, 0);
+  const tokens = sum(rounds, ({ accepted }) => accepted + 1);
   return `So far: ${tokens} ${words}s from ${rounds.length} passes; alone, ${model} needs ${tokens}.`;
 }
 
