@@ -11,7 +11,6 @@ import statistics
 from dataclasses import dataclass, replace
 
 from specdec_book import recordings
-from specdec_lite import theory
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,36 +110,6 @@ def ceilings(name: str) -> list[Forecast]:
         )
         for row in records(name)
     ]
-
-
-def from_acceptance(name: str = "deepseek_v3_mtp") -> list[Forecast]:
-    """Forecast from the acceptance rates of a source that prints no cost: ceilings, as above."""
-    found = entry(name)
-    return [
-        Forecast(
-            name,
-            found["model"],
-            f"α = {alpha:g}",
-            None,
-            theory.expected_tokens(alpha, found["gamma"]),
-            1.0,
-            found["speedup"],
-        )
-        for alpha in found["alpha"]
-    ]
-
-
-# What a source that prints no τ still implies -----------------------------------------------------
-
-
-def implied_tokens(speedup: float, gamma: int, c: float, verify: float = 1.0) -> float:
-    """Return the τ that a speedup needs, speedup · (verify + γc)."""
-    return speedup * (verify + gamma * c)
-
-
-def draft_cost(drafting: float, verifying: float, gamma: int) -> float:
-    """Return c from the shares of a run's time, if the verifying pass takes as long as a plain one."""
-    return drafting / verifying / gamma
 
 
 def without_tau(forecasts: list[Forecast]) -> tuple[list[Forecast], list[Forecast]]:

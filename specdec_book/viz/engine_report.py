@@ -18,30 +18,12 @@ METHODS = {
     "eagle, every token": "EAGLE-1 over the target's whole vocabulary",
 }
 """Methods by the names in the recordings."""
-
-WITHOUT_HEADS = ("draft_model", "lookup", "suffix")
-"""Methods that draft without a head on the target."""
 TARGETS = {"pair": "The shipped pair", "smollm2": "SmolLM2"}
 FORMATS = {"pair": "", "smollm2": " (node-llama-cpp: the file's own 4 bits)"}
 """Formats other than float32."""
 
 
-def report(recording: Recording) -> list[Markdown]:
-    """Return the tables of a recording; parts that were not measured are left out.
-
-    They show speeds and acceptance, settings, what the engines refused, SmolLM2's speeds and its
-    head by position, and the simulator beside vLLM.
-    """
-    data = recording.data
-    tables = [speeds(recording), switches(data), refusals(data)]
-    if "smollm2" in data["engines"]:
-        tables += [speeds(recording, "smollm2"), positions(data["engines"]["smollm2"])]
-    if "load" in data:
-        tables.append(load(data["load"]))
-    return tables
-
-
-def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdown:
+def speeds(recording: Recording, model: str = "pair") -> Markdown:
     """Return the speeds and speedups on a target, one row for each method of each engine."""
     data = recording.data
     engines = data["engines"][model]
@@ -71,7 +53,7 @@ def speeds(recording: Recording, model: str = "pair", fold: str = "") -> Markdow
         f" {data['turns']} paired turns. {fastest(engines, batches[0])}. The load average"
         f" was at most {busiest:.1f} on {cores} {noun}"
     )
-    return table(heads, rows, caption, fold, source=recording.source)
+    return table(heads, rows, caption, source=recording.source)
 
 
 def fastest(engines: dict, batch: str) -> str:
@@ -106,7 +88,7 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def switches(data: dict, fold: str = "") -> Markdown:
+def switches(data: dict) -> Markdown:
     """Return the settings with which each engine ran."""
     rows = [
         [NAMES.get(engine, engine), METHODS.get(method, method), f"`{text}`"]
@@ -118,36 +100,10 @@ def switches(data: dict, fold: str = "") -> Markdown:
         " prefix cache; transformers with a constant γ, not its own schedule. No engine's own"
         " default schedule was timed"
     )
-    return table(["engine", "method", "settings"], rows, caption, fold)
+    return table(["engine", "method", "settings"], rows, caption)
 
 
-def refusals(data: dict) -> Markdown:
-    """Return what the engines refused to do, and their messages."""
-    rows = [[name, message] for name, message in data["refused"].items()]
-    for engine, methods in data["engines"]["pair"].items():
-        for method, row in methods.items():
-            for batch, message in row["refused"].items():
-                name = f"{NAMES.get(engine, engine)}, {METHODS.get(method, method)}"
-                rows.append([f"{name}, batch {batch}", message])
-    rows = [[name, f"``{' '.join(message.split())}``"] for name, message in rows]
-    return table(["refused", "message"], rows)
-
-
-def positions(engines: dict) -> Markdown:
-    """Return the acceptance rate of the exported heads at each position, over all drafts."""
-    rows = [
-        [NAMES.get(engine, engine), METHODS[method], *map(number, row["rates"]), number(row["tau"])]
-        for engine, methods in engines.items()
-        for method, row in methods.items()
-        if row.get("rates") and method not in WITHOUT_HEADS
-    ]
-    count = len(rows[0]) - 3
-    caption = "Acceptance rates of SmolLM2's exported heads, on the same greedy prompts"
-    heads = ["engine", "head", *(f"position {i}" for i in range(1, count + 1)), "τ"]
-    return table(heads, rows, caption)
-
-
-def load(data: dict, fold: str = "") -> Markdown:
+def load(data: dict) -> Markdown:
     """Return the latency per token, measured and simulated."""
     rows = [
         [
@@ -177,4 +133,4 @@ def load(data: dict, fold: str = "") -> Markdown:
         " The simulator is given the times of vLLM's rounds, the time that a prompt adds to a round,"
         f" and the α of each prompt ({min(alphas):.2f} … {max(alphas):.2f})"
     )
-    return table(heads, rows, caption, fold)
+    return table(heads, rows, caption)

@@ -32,7 +32,7 @@ def median_error(kind: str, source: str = "") -> float:
     return float(np.median(abs(found))) if len(found) else float("nan")
 
 
-def fit_table(fold: str = "") -> Markdown:
+def fit_table() -> Markdown:
     """Return the sources of the fit, with engine, median errors and the engine's own factor."""
     data, lines = recordings.load("estimator").data, []
     percent = lambda value: "–" if np.isnan(value) else f"{value:.0%}"
@@ -51,4 +51,4 @@ def fit_table(fold: str = "") -> Markdown:
         " what the engine's overheads are, relative to the usual ones, if its source is fitted too"
     )
     heads = ("engine", "card", "rows", *KINDS.values(), "factor")
-    return table(heads, lines, caption, fold)
+    return table(heads, lines, caption)

@@ -82,7 +82,7 @@ def forecast_figure() -> go.Figure:
     return figure(fig, alt, "published-forecasts", subject="with τ")
 
 
-def forecast_table(fold: str = "") -> Markdown:
+def forecast_table() -> Markdown:
     """Return measured speedups beside their forecasts, with card, engine and source."""
     by_key = {
         (each.source, each.setting, each.workload, each.batch): each
@@ -118,7 +118,6 @@ def forecast_table(fold: str = "") -> Markdown:
         ("measurement", "card", "engine", "requests", "measured", "forecast", "error"),
         rows,
         caption,
-        fold,
     )
 
 
@@ -252,18 +251,3 @@ def laptop() -> go.Figure:
         f" {rows[-1]['accepted / drafted']:.0%} of the drafts are still accepted at γ = {gammas[-1]}."
     )
     return figure(fig, alt, "laptop-experts", subject=[fig.data[1].name, fig.data[2].name])
-
-
-def kernels() -> Markdown:
-    """Return the table of one draft model on several backends: the kernel decides the sign."""
-    lines = []
-    for row in forecasts.records("consumer_draft_model"):
-        cost = row["tau"] / row["speedup"]
-        gain = f"{row['speedup']:.2f}×"
-        lines.append((row["setting"], row["model"], f"{row['tau']:.2f}", f"{cost:.1f}", gain))
-    about = forecasts.entry("consumer_draft_model")
-    caption = (
-        f"Measured by others: {about['model']} with a {about['method']}, llama.cpp, batch 1, about five"
-        " drafted tokens per round. The cost of a round is τ ÷ speedup, in plain steps"
-    )
-    return table(("card and backend", "target", "τ", "cost of a round", "speedup"), lines, caption)

