@@ -160,19 +160,6 @@ def plain_cost(row: dict) -> float:
     )
 
 
-def believed(entry: dict, figure: str = "speedup") -> str:
-    """A drafter's figure with its interval or, where the recording flags it, the reasons in its
-    place. A speedup above its ceiling by less than its interval has the ceiling beside it.
-    """
-    if entry["flags"]:
-        return "flagged: " + "; ".join(entry["flags"])
-    said = spread(entry[figure])
-    ceiling = entry["ceiling"]["value"]
-    if figure == "speedup" and entry[figure]["value"] > ceiling:
-        said += f", above its ceiling of {ceiling:.2f} within the noise"
-    return said
-
-
 def speeds() -> list[Recording]:
     """The recordings of speed whose rows say what is not to be believed, and over which γ."""
     recordings = map(load, names("speed"))

@@ -169,18 +169,6 @@ def test_sequoia_drafts_with_the_recorded_sibling_rates():
     assert list(RATES) == pytest.approx(recordings.load("token-trees").data["rates"]["1"], abs=5e-4)
 
 
-def test_a_flagged_number_is_not_printed():
-    assert recordings.believed(entry(1.5, 2.0)) == "1.50 [1.40, 1.60]"
-    flagged = recordings.believed(entry(1.5, 2.0, "T(1) moved by 25 %"))
-    assert flagged == "flagged: T(1) moved by 25 %" and "1.5" not in flagged
-
-
-def test_a_speedup_above_its_ceiling_is_printed_with_the_ceiling():
-    text = recordings.believed(entry(1.5, 1.45))
-    assert text == "1.50 [1.40, 1.60], above its ceiling of 1.45 within the noise"
-    assert "ceiling" not in recordings.believed(entry(1.5, 1.45), "tau")
-
-
 def test_plain_cost_is_a_median_over_drafters():
     others = {"b": entry(1.0, 1.70), "disturbed": entry(1.0, 9.0)}
     row = entry(1.0, 1.76) | {"drafter": "a", "drafters": others}
