@@ -170,7 +170,6 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
     "roofline": [
         ("passBytes", roofline.pass_bytes, columns(0, 1, 5, 6)),
         ("passOperations", roofline.pass_operations, columns(0, 4, 5)),
-        ("arithmeticIntensity", roofline.arithmetic_intensity, columns(1, 4, 5)),
         ("ridgeTokens", roofline.ridge_tokens, columns(1, 2, 3)),
         ("passSeconds", roofline.pass_seconds, PASSES),
     ],

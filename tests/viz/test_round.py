@@ -16,7 +16,6 @@ from mounting import bare_page, says
 
 from specdec_book import recordings
 from specdec_book.viz import Round
-from specdec_book.viz.interactive import MIME
 from specdec_lite import Proposal, TokenTree
 from specdec_lite.acceptance import speculative_sampling
 from specdec_lite.drafters import ModelDrafter
@@ -205,12 +204,6 @@ def test_a_greedy_round_has_no_uniforms_and_shows_soft_rows():
 def test_more_words_than_the_picture_has_room_for_are_rejected():
     with pytest.raises(ValueError, match="top_k=6"):
         Round.record(tiny(0), ModelDrafter(tiny(1), 2), Letters(), "hello", top_k=6)
-
-
-def test_widget_carries_its_recording():
-    bundle = Round.load(autoplay=True)._repr_mimebundle_()[0][MIME]
-    assert bundle["module"] == "round" and bundle["state"]["rounds"] == BOOK
-    assert bundle["state"]["autoplay"] and "SmolLM2" in bundle["state"]["about"]
 
 
 # In a browser --------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ const formulas = {
   passBytes: (parameters, bytesPerWeight, batch = 1, cacheBytes = 0) =>
     parameters * bytesPerWeight + batch * cacheBytes,
   passOperations: (parameters, tokens = 1, batch = 1) => 2 * parameters * tokens * batch,
-  arithmeticIntensity: (bytesPerWeight, tokens = 1, batch = 1) => (2 * tokens * batch) / bytesPerWeight,
   passSeconds: (parameters, bytesPerWeight, bandwidth, throughput, tokens = 1, batch = 1, cacheBytes = 0) => [
     formulas.passBytes(parameters, bytesPerWeight, batch, cacheBytes) / bandwidth,
     formulas.passOperations(parameters, tokens, batch) / throughput,
