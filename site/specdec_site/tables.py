@@ -65,9 +65,8 @@ def grid_table(trace: dict, layout: dict) -> str:
     for column, (name, word) in zip(values(trace["x"]), trace["customdata"]):
         rows.setdefault(name, {})[column] = word
     corner = f"{axis_title(layout, 'yaxis', 'row')} \\ {axis_title(layout, 'xaxis', 'column')}"
-    head = f"{trace['name']}: {corner}" if trace.get("name") else corner
     body = [[name, *(row.get(column) for column in columns)] for name, row in rows.items()]
-    return re.sub(r"&lt;(/?b)&gt;", r"<\1>", table([head, *columns], body))
+    return re.sub(r"&lt;(/?b)&gt;", r"<\1>", table([corner, *columns], body))
 
 
 def readings(trace: dict) -> list:

@@ -8,8 +8,6 @@
   const [PHONE, PAPER] = [480, 640]; // px: largest width of a phone's figure, and width of a printed figure
   const PANEL = 230; // px, about the height of a phone's panel
   const LINE = 16; // px, height of a line in the title of a panel
-  const UNDER = 56; // px for a color scale below the panels, if there is no space beside them
-  const FLAT = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", thickness: 10, len: 0.8 };
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   // the page's light and dark colors, which the build writes from specdec_book.viz.theme
   const THEME = globalThis.sdlTheme;
@@ -150,8 +148,7 @@
       heading(note) ? { ...note, text: wrap(note.text, room * narrowest), font: { size: 12 } } : note,
     );
     const lines = Math.max(1, ...shortened.filter(heading).map(({ text }) => text.split("<br>").length));
-    const { coloraxis: scale, height, margin } = layout;
-    const under = scale?.colorbar && scale.showscale !== false ? UNDER : 0; // for the color scale
+    const { height, margin } = layout;
     return {
       data: data.map((trace) => ({
         ...trace,
@@ -162,14 +159,6 @@
         ...layout,
         ...axes,
         font: { ...layout.font, size: 12 },
-        ...(under && {
-          height: height + under,
-          margin: { ...margin, b: (margin?.b ?? layout.template.layout.margin.b) + under },
-          coloraxis: {
-            ...scale,
-            colorbar: { ...scale.colorbar, ...FLAT, title: { ...scale.colorbar.title, side: "top" } },
-          },
-        }),
         annotations: shortened,
         ...(lines > 1 && {
           height: height + LINE * (lines - 1),

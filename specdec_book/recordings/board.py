@@ -402,15 +402,15 @@ class Board:
                         counted[entry["verdict"]] += 1
         return counted
 
-    def ranked(self, temperature: float, lossless: bool = True) -> list[str]:
-        """Return the rows that have all kinds of text, the best first.
+    def ranked(self, temperature: float) -> list[str]:
+        """Return the lossless rows that have all kinds of text, the best first.
 
         Rows are ranked by their speedup over the best plain decoding, or by τ without clocks.
         """
         entries = {name: self.entry(name, None, temperature) for name in self.methods}
         about = self.data["about"]
         rank = lambda entry: (entry["over_best"] or entry["tau"])["value"]
-        names = [n for n, e in entries.items() if e and (about[n]["lossless"] or not lossless)]
+        names = [name for name, entry in entries.items() if entry and about[name]["lossless"]]
         return sorted(names, key=lambda name: -rank(entries[name]))
 
     def checks(self) -> list[dict]:

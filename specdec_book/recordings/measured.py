@@ -33,7 +33,9 @@ MODES = {
 """Recorded modes of the shipped pair that the menu lists."""
 SYNTHETIC = (("head, 32k rows", 1), ("head, 32k rows", 16), ("head, 32k rows", 128))
 SYNTHETIC += (("Llama-3.2-1B", 1),)
-"""(draft, batch) of the rounds with synthetic acceptance that the menu lists."""
+"""(draft, batch) of the rounds with synthetic acceptance that the menu lists, all with γ = 4."""
+ALPHA = 0.7
+"""The α of synthetic acceptance that figures, tables and the menu show."""
 REMAINDER = "o is what is left of the measured round, so the prediction predicts τ alone."
 
 
@@ -352,9 +354,9 @@ def interval(speedup: dict) -> str:
     return f"95 % interval {low:.2f} to {high:.2f}"
 
 
-def synthetic_pairs(group: str, recording: Recording, alpha: float = 0.7, gamma: int = 4) -> list:
+def synthetic_pairs(group: str, recording: Recording) -> list[dict]:
     """Return rounds of a real shape whose drafts a coin accepts, with costs from single passes."""
-    found, target = [], shape_name(recording)
+    found, target, gamma = [], shape_name(recording), 4
     largest = max((row["batch"] for row in rows(recording, "synthetic")), default=0)
     for row in rows(recording, "synthetic"):
         batch = row["batch"]
@@ -366,16 +368,16 @@ def synthetic_pairs(group: str, recording: Recording, alpha: float = 0.7, gamma:
             continue
         one, draft = times.of_pass(batch, 1), times.of_round(batch, 1) - times.of_pass(batch, 2)
         verify = times.of_pass(batch, gamma + 1) / one
-        label = f"shape of {target} with {row['draft']}, batch {batch}, α set to {alpha:g}"
+        label = f"shape of {target} with {row['draft']}, batch {batch}, α set to {ALPHA:g}"
         by = f"{recording.source}. Random weights; a coin accepts each draft."
         found.append(
             preset(
                 group,
                 label,
-                row["speedup"][f"{alpha:g}"],
+                row["speedup"][f"{ALPHA:g}"],
                 gamma,
                 by,
-                alpha=alpha,
+                alpha=ALPHA,
                 c=draft / one,
                 step_cost=(verify - 1) / gamma,
                 facts=[

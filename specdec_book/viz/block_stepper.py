@@ -9,8 +9,10 @@ import traitlets
 
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.trace import shorten_prompt
-from specdec_lite import checks
 from specdec_lite.decoding import Output
+
+MOST = 13
+"""Largest number of blocks that are shown."""
 
 
 class BlockStepper(Interactive):
@@ -38,14 +40,9 @@ class BlockStepper(Interactive):
 
     @classmethod
     def record(
-        cls,
-        output: Output,
-        tokenizer,
-        prompt_ids: Sequence[int],
-        k: int | None = None,
-        blocks: int | None = 13,
+        cls, output: Output, tokenizer, prompt_ids: Sequence[int], k: int | None = None
     ) -> "BlockStepper":
-        """Return the stepper of a finished run."""
+        """Return the stepper of a finished run's first blocks."""
         if not isinstance(output, Output):
             raise TypeError(f"output is a {type(output).__name__}: must be a result of generate")
         ids = [int(token) for token in prompt_ids]
@@ -53,12 +50,10 @@ class BlockStepper(Interactive):
         longest = max((len(block["drafts"]) + 1 for block in rounds), default=1)
         if k is not None and k < longest:
             raise ValueError(f"k={k}: must be at least {longest}, the longest block of the run")
-        if blocks is not None:
-            rounds = rounds[: checks.whole("blocks", blocks, 1)]
         return cls(
             prompt=shorten_prompt(tokenizer.decode(ids)),
             k=longest if k is None else k,
-            rounds=rounds,
+            rounds=rounds[:MOST],
         )
 
 

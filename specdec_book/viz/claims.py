@@ -270,7 +270,7 @@ CLAIMS = {
 }
 
 
-def claims_table(claims: dict[int, Claim] = CLAIMS) -> Markdown:
+def claims_table() -> Markdown:
     """Return the table of claims. The number of a claim is its address, such as `#claim-6`."""
     return table(
         ("", "claim", "source", "verdict", "what we find", "evidence"),
@@ -283,12 +283,12 @@ def claims_table(claims: dict[int, Claim] = CLAIMS) -> Markdown:
                 claim.finding,
                 claim.evidence,
             )
-            for number, claim in claims.items()
+            for number, claim in CLAIMS.items()
         ],
     )
 
 
-def claims_overview(claims: dict[int, Claim] = CLAIMS) -> HTML:
+def claims_overview() -> HTML:
     """Show one box per claim in a row per verdict; a box leads to its claim.
 
     The radio buttons hide each row of the table with another verdict, at first all but those that
@@ -302,23 +302,23 @@ def claims_overview(claims: dict[int, Claim] = CLAIMS) -> HTML:
         for style in STYLES.values()
     )
     rows = "".join(
-        _row(verdict, [n for n, claim in claims.items() if claim.verdict == verdict])
+        _row(verdict, [n for n, claim in CLAIMS.items() if claim.verdict == verdict])
         for verdict in STYLES
     )
     return HTML(
         f'{style()}<style>{CSS}{hidden}</style><figure class="sdl sdl-sketch" style="max-width: none">'
-        f"<p><strong>{finding(claims)}</strong></p>"
+        f"<p><strong>{finding()}</strong></p>"
         '<fieldset class="sdl-claims"><legend>Show in the table</legend>'
         '<div><label><input type="radio" name="claims"> '
-        f"<b>all {len(claims)} claims</b></label></div>{rows}</fieldset>"
+        f"<b>all {len(CLAIMS)} claims</b></label></div>{rows}</fieldset>"
         "<figcaption>Each number leads to its claim.</figcaption></figure>"
     )
 
 
-def finding(claims: dict[int, Claim]) -> str:
+def finding() -> str:
     """Return how many claims hold as they are printed, in a sentence."""
-    holding = sum(claim.verdict == "holds" for claim in claims.values())
-    return f"{holding} of {len(claims)} claims hold as they are printed"
+    holding = sum(claim.verdict == "holds" for claim in CLAIMS.values())
+    return f"{holding} of {len(CLAIMS)} claims hold as they are printed"
 
 
 def _row(verdict: str, numbers: Iterable[int]) -> str:

@@ -102,7 +102,7 @@ def finish(
     return figure(fig, alt, name, source=recordings[0].source, subject=subject | roles)
 
 
-def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 16, 64, 128)):
+def passes_figure(recordings: Sequence[Recording]):
     """Return the figure of T(B, k) ÷ T(B, 1) of the large target, by k and batch."""
     fig, first, tokens, shapes = go.Figure(), {}, set(), []
     for recording in recordings:
@@ -111,7 +111,7 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
         times = {(r["batch"], r["k"]): r["seconds"] for r in rows if r["context"] == context}
         several = sorted({b for b, k in times if k > 1 and (b, 1) in times})
         # another card has other batches: its smallest and its largest
-        for batch in dict.fromkeys(several[:1] + several[-1:]) if name else batches:
+        for batch in dict.fromkeys(several[:1] + several[-1:]) if name else (1, 16, 64, 128):
             ks = sorted(k for b, k in times if b == batch)
             ratios = [times[batch, k] / times[batch, 1] for k in ks]
             label = f"{name}, B = {batch}" if name else f"target, B = {batch}"
@@ -137,16 +137,15 @@ def passes_figure(recordings: Sequence[Recording], batches: Sequence[int] = (1, 
     return finish(fig, recordings, ["passes"], subject, alt=alt, name="gpu-passes")
 
 
-def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3, 6, 8)):
+def map_figure(recordings: Sequence[Recording]):
     """Return the figure of the measured speedup of whole rounds, by batch and γ, at one α."""
+    alpha = f"{measured.ALPHA:g}"
     fig, gains, shapes, every = go.Figure(), {}, [], set()
     for recording in recordings:
         step, name = recording.data["steps"].get("synthetic", {}), name_of(recording)
         rows = [r for r in measured.rows(recording, "synthetic") if r["draft"].startswith("head")]
-        for gamma in gammas:
-            mine = sorted(
-                (r["batch"], r["speedup"][f"{alpha:g}"]) for r in rows if r["gamma"] == gamma
-            )
+        for gamma in (1, 3, 6, 8):
+            mine = sorted((r["batch"], r["speedup"][alpha]) for r in rows if r["gamma"] == gamma)
             if not mine:
                 continue
             label = f"{name}, γ = {gamma}" if name else f"drafts, γ = {gamma}"
@@ -164,22 +163,22 @@ def map_figure(recordings: Sequence[Recording], alpha: float = 0.7, gammas=(1, 3
         title=f"γ = {long} reaches {gains[long][low]:.2f}× at batch {low} and"
         f" {gains[long][high]:.2f}× at {high}, where γ = 1 reaches {gains[1][high]:.2f}×",
         xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": sorted(every)},
-        yaxis={"title": f"speedup at α = {alpha:g}", "rangemode": "tozero"},
+        yaxis={"title": f"speedup at α = {alpha}", "rangemode": "tozero"},
     )
     alt = (
         "Speedup of whole rounds with a one-layer head over plain rounds timed beside them, in these"
         f" shapes: {'; '.join(shapes)}. Random weights; a coin accepts each draft with probability"
-        f" {alpha:g}, so the cost is measured and the tokens are expected ones."
+        f" {alpha}, so the cost is measured and the tokens are expected ones."
     )
     subject = {f"drafts, γ = {long}": "draft", "drafts, γ = 1": "one"}
     return finish(fig, recordings, ["synthetic"], subject, alt=alt, name="gpu-map")
 
 
-def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
+def modes_figure(recordings: Sequence[Recording]):
     """Return the figure of tokens per second of the shipped pair, by how its rounds are launched."""
     fig, paces = go.Figure(), {}
     for recording in recordings:
-        rounds = recording.data["steps"].get("rounds", {}).get(f"T = {temperature}", {})
+        rounds = recording.data["steps"].get("rounds", {}).get("T = 1", {})
         pace, title = rounds.get("tokens_per_second", {}), name_of(recording)
         paces[title] = pace
         for kind, name, words in (("plain", "plain", PLAIN), ("speculative", "with drafts", MODES)):
@@ -198,12 +197,12 @@ def modes_figure(recordings: Sequence[Recording], temperature: int = 1):
         title=f"A whole draft in a graph is {paces[''][best] / plain:.2f}× as fast as the fastest"
         " plain decoding",
         barmode="group",
-        xaxis_title=f"tokens per second, T = {temperature}",
+        xaxis_title="tokens per second, T = 1",
         yaxis={"categoryorder": "array", "categoryarray": list(MODES.values())[::-1]},
         height=420,
     )
     alt = (
-        f"Tokens per second of the shipped pair at T = {temperature}, plain and speculative (γ = 4),"
+        "Tokens per second of the shipped pair at T = 1, plain and speculative (γ = 4),"
         " by the kind of its passes."
     )
     subject = {"plain": "target", MODES["static, whole draft"]: "draft"}

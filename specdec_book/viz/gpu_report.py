@@ -218,12 +218,13 @@ def lossless(pair: str, step: dict) -> Table:
     return f"Greedy texts of a trained pair, {pair}", header, lines
 
 
-def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
+def synthetic(steps: dict) -> Table | None:
     """Speedups of whole rounds with synthetic acceptance by draft, γ and batch."""
     if not (step := steps.get("synthetic")):
         return None
     values = {
-        (row["draft"], row["gamma"], row["batch"]): row["speedup"][alpha] for row in step["rows"]
+        (row["draft"], row["gamma"], row["batch"]): row["speedup"][f"{measured.ALPHA:g}"]
+        for row in step["rows"]
     }
     batches = sorted({key[2] for key in values})
     lines = [
@@ -235,7 +236,7 @@ def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
         for draft, gamma in sorted({key[:2] for key in values})
     ]
     header = ("draft", "γ", *(f"batch {batch}" for batch in batches))
-    return f"Speedup of whole rounds of {step['target']}, α = {alpha}", header, lines
+    return f"Speedup of whole rounds of {step['target']}, α = {measured.ALPHA:g}", header, lines
 
 
 def trees(steps: dict) -> Table | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from specdec_book.viz.interactive import STATIC
+from specdec_book.viz.sketch import style
 from specdec_lite.decoding import Output, Stats
 from specdec_lite.proposal import Step
 
@@ -56,13 +56,11 @@ class Trace:
         passes: The tokens of each target pass, in the order of display.
         stats: Counts of the whole generation.
         prompt: End of the text before the first pass.
-        discarded: Whether discarded drafts are shown at first.
     """
 
     passes: tuple[tuple[Piece, ...], ...]
     stats: Stats
     prompt: str
-    discarded: bool = True
 
     def __repr__(self) -> str:
         lines = [
@@ -98,17 +96,16 @@ class Trace:
         return sum(piece.kind == kind for row in self.passes for piece in row)
 
     def _repr_html_(self) -> str:
-        style = (STATIC / "interactive.css").read_text(encoding="utf-8")
         kinds = [kind for kind in KINDS if self.count(kind)]
         legend = "".join(f"<li>{_token(kind, kind)} {escape(KINDS[kind])}</li>" for kind in kinds)
         switch = (
-            f'<label><input type="checkbox"{" checked" * self.discarded}> show discarded drafts</label>'
+            '<label><input type="checkbox" checked> show discarded drafts</label>'
             if DISCARDED & set(kinds)
             else ""
         )
         text = "".join(_pass(number, row) for number, row in enumerate(self.passes, start=1))
         return (
-            f'<style>{style}</style><section class="sdl sdl-fates sdl-trace" aria-label="Token'
+            f'{style()}<section class="sdl sdl-fates sdl-trace" aria-label="Token'
             f' trace"><p class="sdl-summary">{escape(self.summary)}</p><ul'
             f' class="sdl-legend">{legend}</ul>{switch}<div class="sdl-text"><span'
             f' class="sdl-prompt">{escape(self.prompt)}</span>{text}</div>'
@@ -149,10 +146,7 @@ class Trace:
 
 
 def trace(
-    output_or_steps: Output | Sequence[Step],
-    tokenizer,
-    prompt: str | Sequence[int] | None = None,
-    discarded: bool = True,
+    output_or_steps: Output | Sequence[Step], tokenizer, prompt: str | Sequence[int] | None = None
 ) -> Trace:
     """Show every drafted token of a generation and whether it was accepted."""
     steps = output_or_steps.steps if isinstance(output_or_steps, Output) else list(output_or_steps)
@@ -169,7 +163,6 @@ def trace(
         tuple(_pieces(step, tokenizer) for step in steps),
         Stats.of(steps),
         shorten_prompt(before, 400),
-        discarded,
     )
 
 

@@ -163,13 +163,6 @@ def test_a_grid_has_a_row_for_every_y_and_keeps_bold_text():
     assert "<td><b>a</b></td>" in figure_table(fig.to_plotly_json())
 
 
-def test_every_grid_has_its_own_table():
-    fig = cells({"one": [[1, 2]], "two": [[3, None]]}, [1, 2], ["p"])
-    grids = tables(*fig.data, **fig.layout.to_plotly_json())
-    assert [rows[0][0] for rows in grids] == ["one: row \\ column", "two: row \\ column"]
-    assert [rows[1] for rows in grids] == [["p", "1.00", "2.00"], ["p", "3.00"]]
-
-
 @pytest.mark.parametrize("trace", [go.Heatmap(z=[[1]]), go.Histogram(x=[1])])
 def test_a_trace_that_pages_cannot_draw_is_an_error(trace):
     fig = figure(go.Figure(trace), alt="a grid")

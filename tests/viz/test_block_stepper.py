@@ -45,7 +45,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def recorded(run):
-    return BlockStepper.record(run, Letters(), PROMPT, k=4, blocks=None)
+    return BlockStepper(prompt="hello", k=4, rounds=record_blocks(run, Letters(), PROMPT))
 
 
 def moments_of(rounds: list[dict]) -> list[dict]:
@@ -182,18 +182,10 @@ def test_bad_recordings_are_rejected(run):
         record(generate(TARGET, PROMPT, fork, max_new_tokens=8))
 
 
-def test_widget_carries_its_recording(run, recorded):
-    assert recorded.k == 4
-    assert BlockStepper.record(run, Letters(), PROMPT).k == 4, (
-        "k is read from the run when it is not given"
-    )
-    assert len(BlockStepper.record(run, Letters(), PROMPT * 100).prompt) < 250
-    every = record_blocks(run, Letters(), PROMPT)
-    for blocks in (2, None):
-        shown = BlockStepper.record(run, Letters(), PROMPT, blocks=blocks)
-        assert shown.rounds == every[:blocks] and shown.k == 4
-    with pytest.raises(ValueError, match="blocks=0"):
-        BlockStepper.record(run, Letters(), PROMPT, blocks=0)
+def test_the_first_blocks_are_shown_after_the_end_of_the_prompt(run, recorded):
+    shown = BlockStepper.record(run, Letters(), PROMPT * 100)
+    assert shown.k == 4, "k is read from the run when it is not given"
+    assert len(shown.prompt) < 250 and len(shown.rounds) == 13 < len(recorded.rounds)
 
 
 @pytest.mark.browser

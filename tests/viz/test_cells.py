@@ -25,11 +25,9 @@ def test_labels_replace_values():
     assert list(fig.data[0].text) == ["yes", "no", "no", "yes"]
 
 
-def test_several_grids_share_one_color_scale():
-    fig = cells({"one": [[0.5, 1]], "two": [[2, 3]]}, [1, 2], ["p"], middle=1, scale="×")
-    assert [trace.name for trace in fig.data] == ["one", "two"]
-    axis = fig.layout.coloraxis
-    assert (axis.cmin, axis.cmax, axis.showscale) == (-1, 3, True)
+def test_two_colors_meet_at_the_middle():
+    axis = cells([[0.5, 1], [2, 3]], [1, 2], "pq", middle=1).layout.coloraxis
+    assert (axis.cmin, axis.cmax) == (-1, 3)
     middle, tone = axis.colorscale[1]
     assert (middle, tone) == (0.5, theme.LIGHT["grid"])
 
