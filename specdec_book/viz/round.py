@@ -29,12 +29,12 @@ WORDS = 10
 class Round(Interactive):
     """Recorded rounds, played or stepped: drafts, one target pass, tests, the added token, caches.
 
+    It pauses and asks the reader for decisions; greedy rounds draw no uniforms.
+
     Attributes:
         rounds: One dict per round, as `record_rounds` returns them.
         about: One line that names the models.
-        dice: False for greedy rounds, which draw no uniforms.
         caches: Whether to show both caches.
-        quiz: Whether to pause and ask the reader for a decision.
         numbers: Whether the sentences state p, q and u.
         autoplay: Whether to start playing once the picture is in view.
         moment: Number of the moment on display, from 0, over all rounds.
@@ -45,9 +45,7 @@ class Round(Interactive):
 
     rounds = traitlets.List(traitlets.Dict())
     about = traitlets.Unicode()
-    dice = traitlets.Bool(True)
     caches = traitlets.Bool(True)
-    quiz = traitlets.Bool(True)
     numbers = traitlets.Bool(True)
     autoplay = traitlets.Bool(False)
     moment = traitlets.Int(0, min=0)
@@ -75,7 +73,7 @@ class Round(Interactive):
         sampling = Sampling(temperature, checks.whole("top_k", top_k, 1, WORDS // 2))
         ids = tokenizer.encode(prompt)
         rounds = record_rounds(target, drafter, tokenizer, ids, max_new_tokens, sampling, seed)
-        return cls(rounds=rounds, dice=not sampling.greedy, **options)
+        return cls(rounds=rounds, **options)
 
 
 def record_rounds(

@@ -80,8 +80,8 @@ def javascript_verdicts(rounds: list[dict]) -> list[tuple[int, str]]:
     ]
 
 
-def moments(rounds: list[dict], dice: bool = True) -> list[dict]:
-    return formula("round", "moments", rounds, dice)
+def moments(rounds: list[dict]) -> list[dict]:
+    return formula("round", "moments", rounds)
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +191,12 @@ def test_a_greedy_round_has_no_uniforms_and_shows_soft_rows():
     widget = Round.record(
         tiny(0), ModelDrafter(tiny(0, 0.15), 3), Letters(), "hello", 40, temperature=0.0
     )
-    assert widget.dice is False
     expected = [recorded_verdict(record) for record in widget.rounds]
     assert javascript_verdicts(widget.rounds) == expected
     rows = [row for record in widget.rounds for row in record["rows"]]
     assert all(test["u"] is None for row in rows for test in row["tests"])
     assert max(len(row["p"]) for row in rows) > 2
-    kinds = {moment["kind"] for moment in moments(widget.rounds, False)}
+    kinds = {moment["kind"] for moment in moments(widget.rounds)}
     assert kinds.isdisjoint({"test", "residual"})
 
 
@@ -345,8 +344,9 @@ def test_playing_pauses_at_a_question(new_page):
 
 @pytest.mark.browser
 def test_without_optional_parts_and_with_reduced_motion(mounted):
-    options = dict(dice=False, caches=False, quiz=False, numbers=False, autoplay=True)
-    page = mounted(Round.load(**options), 790, reduced_motion="reduce")
+    greedy = [each | {"token": each["token"] | {"u": None}} for each in BOOK]
+    widget = Round(rounds=greedy, caches=False, numbers=False, autoplay=True)
+    page = mounted(widget, 790, reduced_motion="reduce")
     page.evaluate("model.set('moment', 6)")
     assert page.get_by_role("button", name="Play").count() == 0
     assert page.locator(".sdl-round-cell").count() == 0

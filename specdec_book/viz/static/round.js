@@ -3,7 +3,7 @@
 const PACE = 1700; // milliseconds per moment while playing
 
 // A greedy round draws no uniforms.
-const hasDice = ({ token }, isDrawn) => isDrawn && token.u !== null;
+const hasDice = ({ token }) => token.u !== null;
 
 const formulas = {
   // The probability that a draft is accepted; a chosen word has q = 1.
@@ -43,9 +43,9 @@ const formulas = {
     }
   },
 
-  moments(rounds, isDrawn = true) {
+  moments(rounds) {
     return rounds.flatMap((round, at) => {
-      const dice = hasDice(round, isDrawn);
+      const dice = hasDice(round);
       const moment = (kind, row = 0, test = 0) => ({ round: at, kind, row, test });
       const drafts = round.rows.filter(({ tests }) => tests.length);
       const tests = round.rows.slice(0, round.accepted + 1).flatMap(({ tests }, row) =>
@@ -213,7 +213,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   const { words, tests, p: first } = round.rows[level];
   const residuals = formulas.residuals(round.rows[level]);
   const isKnown = rank(kind) >= rank("pass");
-  const dice = hasDice(round, options.dice);
+  const dice = hasDice(round);
   const isResidual = dice && round.token.kind === "recovered" && rank(kind) >= rank("residual");
   const last = tests.length - 1;
   const test = tests[isResidual ? last : i];
@@ -275,7 +275,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
       const both = [p[word], ...(q ? [q[word]] : [])].map(digits).join(" | ");
       group.append(write(width, y(word) + 15, "end", both, FAINT));
     }
-    if (kind === "residual" && options.quiz) {
+    if (kind === "residual") {
       const area = block(0, y(word), width, high, "", { fill: "transparent", class: "sdl-pick" });
       area.addEventListener("click", () => choose(word));
       group.append(area);
@@ -351,16 +351,15 @@ function questionOf(kind, round, moment, { model, kept }, choose, pass) {
 
 function render({ model, el }) {
   const recorded = model.get("rounds") ?? [];
-  const options = Object.fromEntries(
-    ["dice", "caches", "quiz", "numbers"].map((name) => [name, model.get(name) ?? true]),
-  );
+  const [caches, numbers] = ["caches", "numbers"].map((name) => model.get(name) ?? true);
+  const options = { caches, numbers, dice: recorded.some(hasDice) };
   let rounds = recorded;
-  let moments = formulas.moments(rounds, options.dice);
+  let moments = formulas.moments(rounds);
   if (moments.length === 0) return showNothing(el);
   const id = newId("round");
   const last = () => moments.length - 1;
   const answers = new Map();
-  if (options.quiz && !model.get("autoplay"))
+  if (!model.get("autoplay"))
     openAt(
       model,
       "moment",
@@ -369,7 +368,7 @@ function render({ model, el }) {
   const opening = model.get("moment") ?? 0;
   const now = () => Math.min(last(), Math.max(0, model.get("moment") ?? 0));
   const set = (at) => assign(model, { moment: Math.min(last(), Math.max(0, at)) });
-  const questionAt = (at) => (options.quiz ? formulas.question(rounds, moments[at]) : null);
+  const questionAt = (at) => formulas.question(rounds, moments[at]);
   const bar = transport({
     last,
     now,
@@ -394,7 +393,7 @@ function render({ model, el }) {
   // Shows these rounds; the first of more than the recorded ones is the race's.
   const take = (list) => {
     rounds = list;
-    moments = formulas.moments(rounds, options.dice);
+    moments = formulas.moments(rounds);
     input.max = moments.length;
     answers.clear();
     const extra = list.length - recorded.length;

@@ -38,11 +38,11 @@ const namesOf = (numbers) => (numbers ? LETTERS : PLAIN);
 const plurals = (count, word) => plural(count, word, `${word}${word.endsWith("s") ? "es" : "s"}`);
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
-function sentence(rounds, moment, { numbers, dice: isDrawn }) {
+function sentence(rounds, moment, { numbers }) {
   const { round: at, kind, row: level, test: i } = moment;
   const round = rounds[at];
   const name = namesOf(numbers);
-  const dice = hasDice(round, isDrawn);
+  const dice = hasDice(round);
   const row = round.rows[level];
   const test = row.tests[i];
   const drafts = round.rows.filter(({ tests }) => tests.length).length;
@@ -95,7 +95,7 @@ function sentence(rounds, moment, { numbers, dice: isDrawn }) {
     round.accepted === drafts
       ? "Nothing is cut."
       : `${round.caches.draft ? "Both caches are" : "The target's cache is"} cut back to the accepted text.`;
-  const isFollowed = at > 0 && rounds.every((each) => hasDice(each, isDrawn)); // a clicked round is no part of the run
+  const isFollowed = at > 0 && rounds.every(hasDice); // a clicked round is no part of the run
   return [
     emitted,
     ...(numbers ? [cut] : []),
