@@ -87,7 +87,7 @@ class Check:
         mistakes: dict[str, Any],
         given_as: Callable[[Any], Any] = lambda argument: argument,
     ):
-        self.__doc__ = f"Check {asked}"
+        self.__doc__ = f"Check {asked.rstrip('.')}."
         self.right, self.cases, self.given_as = right, cases, given_as
         several = ((f if isinstance(f, tuple) else (f,), said) for said, f in mistakes.items())
         self.mistakes = [(formula, said) for formulas, said in several for formula in formulas]
