@@ -71,7 +71,7 @@ const clock = (seconds) => `${seconds.toFixed(2)} s`;
 // What a finished race shows: [verdict, details].
 function result(race) {
   const { plain, speculative } = race.lanes;
-  const [low, high] = formulas.range(race).map(ratio);
+  const [low, high] = formulas.range(race).map(times);
   const count = race.speedups.length;
   const same = formulas.isSame(race) ? "the same text, word for word ✓" : "the texts differ by rounding ✗";
   return [
