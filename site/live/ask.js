@@ -79,13 +79,13 @@ export function summary({ speedup, speedups, perSecond, same, stats, costs, temp
     : same
       ? "the same text ✓"
       : "the texts differ ✗";
-  const times = costs.target.map((time) => (time / costs.target[0]).toFixed(2));
+  const ratios = costs.target.map((time) => (time / costs.target[0]).toFixed(2));
   return [
     `${faster(speedup)} · ${text}`,
     `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them, ` +
       `both the median of ${speedups.length} turns; the turns gave ${times(Math.min(...speedups))} to ${times(Math.max(...speedups))}. ` +
       `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
-      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}. ` +
+      `costs ${ratios[1]}, ${ratios[3]} or ${ratios[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}. ` +
       computedBy(how),
   ];
 }
