@@ -1,6 +1,5 @@
 """The round stepper: its recording and its JavaScript against the run, and its use in a browser."""
 
-
 import pytest
 from browsing import accessibility_faults
 from chosen import one_of
