@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 409,
     "specdec_book/exercises": 3068,
     "specdec_book/recordings": 1464,
-    "specdec_book/viz": 14354,
+    "specdec_book/viz": 14353,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2567,
@@ -164,7 +164,7 @@ BUDGETS = {
     "tests/drafters": 3643,
     "tests/engine": 2566,
     "tests/exercises": 591,
-    "tests/gpu": 1153,
+    "tests/gpu": 1148,
     "tests/js": 807,
     "tests/loading": 1890,
     "tests/measure": 488,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4206,
     "tests/texts": 161,
     "tests/training": 1184,
-    "tests/viz": 4971,
+    "tests/viz": 4973,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

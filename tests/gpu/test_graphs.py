@@ -13,12 +13,7 @@ from specdec_lite.drafters import ModelDrafter, SparseCacheDrafter
 from specdec_lite.gpu import graphs, programs, whole_draft
 from specdec_lite.gpu.graphs import StaticLM
 
-SHAPES = [
-    dict(),
-    dict(window=6),
-    dict(qk_norm=True, num_kv_heads=4),
-    dict(qkv_bias=True, tied=True),
-]
+SHAPES = [{}, {"window": 6}, {"qk_norm": True, "num_kv_heads": 4}, {"qkv_bias": True, "tied": True}]
 TREE = TokenTree([4, 5, 6, 7, 8], [-1, -1, 0, 1, 1])
 FEW = [(PROMPT, None, None), ([3], None, None), ([1, *TREE.tokens], TREE, [0, 2])]
 
