@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 409,
     "specdec_book/exercises": 3068,
     "specdec_book/recordings": 1464,
-    "specdec_book/viz": 14353,
+    "specdec_book/viz": 14352,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2567,

@@ -60,13 +60,12 @@ const formulas = {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-const heightAt = (width) => (width < 360 ? 200 : 252); // px; a phone shows both drawings at once
+const HEIGHT = 200; // px; a phone shows both drawings at once
 
 function drawTree(svg, width, tree) {
   const levels = Math.max(1, formulas.levels(tree));
-  const height = heightAt(width);
-  const row = Math.min(50, (height - 38) / levels);
-  svg.setAttribute("height", height);
+  const row = Math.min(50, (HEIGHT - 38) / levels);
+  svg.setAttribute("height", HEIGHT);
   const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
   const leaves = (node) => Math.max(1, sum(children(node), leaves));
   const places = new Map();
@@ -81,7 +80,7 @@ function drawTree(svg, width, tree) {
     }
   };
   put(-1, 8, width - 8, 0);
-  const radius = (worth) => 2.5 + 7 * Math.sqrt(worth);
+  const radius = (worth) => Math.min(1, row / 18) * (2.5 + 7 * Math.sqrt(worth));
   const edges = tree.map((node, i) => {
     const [from, to] = [places.get(node.parent), places.get(i)];
     return stroke(...from, ...to, "control-line", { "stroke-width": 1 + 3 * node.worth });
@@ -97,18 +96,18 @@ function drawTree(svg, width, tree) {
   const [x, y] = places.get(-1);
   svg.replaceChildren(
     ...edges,
-    disc(x, y, 9.5, "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
+    disc(x, y, radius(1), "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
     ...dots,
     svgText(x, y - 14, "last token", { "text-anchor": "middle" }),
   );
 }
 
 function drawCurves(svg, width, s, { peak, tokens, chain }) {
-  const box = { left: 36, right: width - 74, top: 14, bottom: heightAt(width) - 46 };
+  const box = { left: 36, right: width - 74, top: 14, bottom: HEIGHT - 46 };
   const top = Math.max(...tokens, ...peak.all) * 1.08;
   const { x, y, at } = scales(box, [0, MAX_NODES], [0, top]);
   const levels = Array.from({ length: Math.floor(top) + 1 }, (_, v) => v);
-  svg.setAttribute("height", heightAt(width));
+  svg.setAttribute("height", HEIGHT);
   svg.replaceChildren();
   rulings(svg, box, y, levels);
   axisBelow(svg, box, x, [0, 16, 32, 48, 64], "drafted nodes");
