@@ -231,6 +231,7 @@ class Room:
     def baseline(self, items: list[pytest.Item]) -> list[tuple[float, set]]:
         """Return the CPU seconds of every test, and the code of the room that it calls."""
         files, results = {source.file for source in self.sources}, []
+        shared: dict[tuple[str, str], set] = {}  # what the first test of a module's fixture calls
         for item, after in zip(items, [*items[1:], None]):
             called, start = set(), time.process_time()
 
@@ -243,6 +244,9 @@ class Room:
             sys.settrace(None)
             if self.failed:
                 raise SystemExit(f"{self.failed} fails on the unchanged library")
+            for name, defs in item._fixtureinfo.name2fixturedefs.items():
+                if defs[-1].scope == "module":  # the later tests do not call it again
+                    called |= shared.setdefault((defs[-1].baseid, name), called)
             results.append((time.process_time() - start, called))
         return results
 

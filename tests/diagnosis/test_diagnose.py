@@ -131,6 +131,7 @@ def test_what_is_said_follows_from_the_parts(concluded):
     assert sound.break_even == pytest.approx(total / plain_round) and sound.break_even <= total
     curve = verdict.Curve({1: 1.0, 5: 1.2, 9: 1.6}, 1.0, 0.1, 0.1, 1.0)
     alpha = curve.needed(0.3, 4)["alpha"]
+    assert sound.needed.keys() == curve.needed(0.3, 4).keys()
     assert curve.speedup(alpha, 4) == pytest.approx(1)
     assert curve.needed(0.01, 4)["c"] is None, "no draft is so cheap that this one pays"
     assert curve.speedup(0.8, 4, curve.needed(0.8, 4)["c"]) == pytest.approx(1)
@@ -220,7 +221,10 @@ def test_controls_that_do_not_fail_are_a_finding():
     rows = torch.full((40,), 0.8)
     seen = Evidence(0.0, 1.0, 1.0, offline={"text": [rows]}, controls={"shifted": 0.75})
     assert [fault.name for fault in faults(seen)] == ["comparison"]
-    assert not faults(replace(seen, controls={"shifted": 0.2}))
+    seen = replace(seen, controls={"shifted": 0.2})
+    assert not faults(seen)
+    seen = replace(seen, offline={"text": [rows], "code": [rows / 4]})
+    assert [fault.name for fault in faults(seen)] == ["domain"]
 
 
 @pytest.mark.slow
