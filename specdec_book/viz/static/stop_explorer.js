@@ -130,9 +130,9 @@ function newText(box, words) {
 // One bar for each of the colors. Returns a function that shows entries [name, speed].
 function newSpeeds(svg, colors) {
   const bars = colors.map((fill, i) => {
-    const name = make("text", { x: 0, y: 12 + i * 31 });
-    const bar = make("rect", { x: 0, y: 16 + i * 31, height: 10, rx: 2, fill });
-    const speed = make("text", { y: 26 + i * 31, "text-anchor": "end", "font-weight": 600 });
+    const name = make("text", { x: 0, y: 12 + i * 28 });
+    const bar = make("rect", { x: 0, y: 16 + i * 28, height: 10, rx: 2, fill });
+    const speed = make("text", { y: 26 + i * 28, "text-anchor": "end", "font-weight": 600 });
     svg.append(name, bar, speed);
     return { name, bar, speed };
   });
