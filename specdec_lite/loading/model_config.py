@@ -108,7 +108,7 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
         num_heads=heads,
         num_kv_heads=config.get("num_key_value_heads") or heads,
         head_size=config.get("head_dim") or config["hidden_size"] // heads,
-        norm_eps=config.get("rms_norm_eps", 1e-6),
+        norm_eps=config.get("rms_norm_eps") or 1e-6,
         rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
         max_positions=config.get("max_position_embeddings") or 2048,
         qkv_bias=family == "qwen2",

@@ -78,9 +78,7 @@ def test_saved_models_load_here_and_in_plain_transformers(limit, shape, tmp_path
 
 
 def test_a_stored_head_that_differs_from_its_tied_embedding_is_used(tmp_path, tokenizer):
-    """A merged adapter leaves such files; a copy that is equal stays tied, as in transformers. Some
-    files store the head alone.
-    """
+    """As in transformers: a merged adapter leaves two matrices, some files store the head alone."""
     save_model(tmp_path, native(dtype=torch.float32, vocab_size=280, tied=True).model, tokenizer)
     weights = load_file(tmp_path / "model.safetensors")
     embedding = weights["model.embed_tokens.weight"]
@@ -186,6 +184,7 @@ YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
         (LONG | dict(rope_scaling=YARN), "rope_scaling", YARN | LONG),
         (dict(partial_rotary_factor=0.5), None, None),
         (dict(max_position_embeddings=None), "max_positions", 2048),
+        (dict(rms_norm_eps=None), "norm_eps", 1e-6),
         (dict(model_type="qwen3", layer_types=["chunked_attention"] * 2), None, None),
         (dict(quantization_config=dict(quant_method="fp8")), None, None),
     ],
