@@ -314,5 +314,9 @@ class BlockDiffusionDrafter(Pretrained, ChainDrafter):
         """Return a head of ours or a published one (DFlash, DSpark, DFlash 2)."""
         return read_blocks(str(path), target) if is_published(path) else super().read(target, path)
 
+    def check(self, target: CausalLM, positions: int) -> None:
+        super().check(target, positions)
+        checks.positions(self.head.config, positions + self.head.size)
+
     def start(self, context: Context) -> BlockSession:
         return BlockSession(self, context)

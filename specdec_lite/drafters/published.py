@@ -16,6 +16,7 @@ a window, a gated or recurrent correction, Domino's, an attention sink, experts.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -185,6 +186,18 @@ def check_sizes(folder: Path, size: int, target: CausalLM) -> None:
         )
 
 
+def check_widths(folder: Path, shape: TransformerConfig, tensors: dict[str, Tensor]) -> None:
+    """Raise ValueError if a config states larger sizes than are stored, before memory is taken."""
+    stored = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
+    stated = max(shape.hidden_size, shape.intermediate_size, shape.num_heads * shape.head_size)
+    layers = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
+    if stated > stored or shape.num_layers > max(1, layers):
+        raise ValueError(
+            f"{folder}: its config.json states a width of {stated} and {shape.num_layers} layers, its"
+            f" tensors have at most {stored} and {layers}"
+        )
+
+
 def _read_authors_medusa(folder: Path, name: str, target: CausalLM) -> FullHeads:
     """Return Medusa heads in the authors' format: 0.0.linear.weight, 0.0.linear.bias, 0.1.weight …"""
     config, tensors = read_config(folder), check_numbers(folder, read_tensors(folder / name))
@@ -247,6 +260,7 @@ def _read_eagle1(
         renamed[new] = weight
     drop_copy(folder, renamed, "lm_head.weight", target.projection)
     drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
+    check_widths(folder, replace(shape, num_layers=1), renamed)
     head = Eagle1Head.for_target(target, **_fields(shape))
     # Published heads have a bias or none; those that are trained here have none.
     if "fc.bias" in renamed:
@@ -280,6 +294,7 @@ def _read_eagle3(
     layers = _depths(folder, config, target)
     options = {name: bool(config.get(name) or nested.get(name)) for name in NORMS}
     before = options["norm_before_residual"]
+    check_widths(folder, replace(shape, num_layers=1), renamed)
     head = kind.for_target(target, ids, layers, **options, **parallel, **_fields(shape))
     if "mask_hidden" in renamed:
         renamed["mask_hidden"] = renamed["mask_hidden"].flatten()
@@ -310,6 +325,7 @@ def _parallel_parts(
         raise ValueError(f"{folder}: lacks mask_hidden, the state of a mask (P-EAGLE)")
     stored = tensors.get("embed_tokens.weight")
     is_same = stored is None or is_copy(stored, own)
+    check_widths(folder, shape, tensors)
     return {"depth": shape.num_layers, "mask_id": ids[0], "embeddings": 0 if is_same else len(own)}
 
 

@@ -6,6 +6,7 @@ what it was not trained to read.
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from specdec_lite.drafters.published import (
     check_layers,
     check_numbers,
     check_sizes,
+    check_widths,
     drop_copy,
     layer_config,
     load_state,
@@ -64,6 +66,8 @@ PARTS = CORRECTIONS | {
 KERNELS = {"base_kernel": "base", "kernel_projection.weight": "predict.weight"}
 CONVOLUTIONS = {"attention_conv": "around_attention", "mlp_conv": "around_mlp"}
 NORMS = {"norm1": "around_attention.norm", "norm2": "around_mlp.norm"}
+MOST_BLOCK = 1024
+"""The most tokens of a block."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -91,6 +95,7 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
     mask = _mask(folder, options.get("mask_token_id"), target)
     parts = _parts(folder, config, tensors, shape, 0 if ids is None else len(ids))
     rank = next((tensors[name].shape[-1] for name in CORRECTIONS if name in tensors), 0)
+    check_widths(folder, shape, tensors)
     fields = {name: getattr(shape, name) for name in TransformerConfig.__dataclass_fields__}
     words = 0 if ids is None else len(ids)
     layers = _layers(folder, options)
@@ -110,11 +115,11 @@ def _shape(folder: Path, sizes: dict, options: dict) -> TransformerConfig:
     plain = {"model_type": "qwen3", "tie_word_embeddings": True, "layer_types": None}
     file = folder / "config.json"
     shape = config_in(file, sizes | plain | {"use_sliding_window": False})
-    if shape is None or not is_whole(options.get("block_size")) or options["block_size"] < 2:
+    size: Any = options.get("block_size")
+    if shape is None or not is_whole(size) or not 2 <= size <= MOST_BLOCK:
         raise ValueError(
             f"{folder}: its config.json is not that of a DFlash head of this kind: the layers must"
-            f" be Qwen3's{unusual(sizes)}, and block_size={options.get('block_size')!r} a whole"
-            " number ≥ 2"
+            f" be Qwen3's{unusual(sizes)}, and block_size={size!r} a whole number in 2 … {MOST_BLOCK}"
         )
     return shape
 
@@ -138,7 +143,7 @@ def _parts(
     options = config | (config.get("dflash_config") or {})
     windows, causal = _windows(folder, config, shape.num_layers)
     kinds = [options.get("projector_type"), config.get("speculators_model_type")]
-    kinds += config.get("architectures") or []
+    kinds += [config.get("architectures")]
     is_dspark = any("dspark" in str(kind).lower() for kind in kinds)
     kernel = tensors.get("layers.0.attention_conv.base_kernel")
     group = options.get("conv_group_size", 16)
@@ -178,9 +183,11 @@ def _windows(
     types = sizes.get("layer_types") or [FULL] * count
     if not sizes.get("layer_types") and sizes.get("use_sliding_window"):
         first = sizes.get("max_window_layers", 28)
+        if not is_whole(first):
+            raise ValueError(f"{folder}: max_window_layers={first!r:.60}: must be a whole number")
         types = [FULL if layer < first else SLIDING for layer in range(count)]
     window = own.get("swa_window_size", sizes.get("sliding_window"))
-    if len(types) != count or {*map(str, types)} - {FULL, SLIDING}:
+    if not isinstance(types, list) or len(types) != count or {*map(str, types)} - {FULL, SLIDING}:
         raise ValueError(
             f"{folder}: layer_types={types}: must be {FULL!r} or {SLIDING!r} for each of {count}"
             " layers"

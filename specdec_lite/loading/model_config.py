@@ -23,7 +23,11 @@ COUNTS = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding
 MOST_POSITIONS = 10**8
 """The longest context that is read; the tables of its angles are computed as a whole."""
 PART = "partial_rotary_factor"
-ROPE_NUMBERS = {"rope_theta", "factor", "low_freq_factor", "high_freq_factor", PART}
+NUMBERS = ("rms_norm_eps", "rope_theta", PART)
+ROPE_NUMBERS = ("rope_theta", "factor", "low_freq_factor", "high_freq_factor", PART, "beta_fast")
+ROPE_NUMBERS += ("beta_slow", "attention_factor", "original_max_position_embeddings")
+MOST_NUMBER = 1e15
+"""Bound of such a number: products of larger ones are no numbers."""
 KINDS = {dict: "object", list: "array"}
 DTYPES = {
     "float64": torch.float64,
@@ -127,19 +131,16 @@ def _check_entries(config: dict, rope: dict) -> None:
             continue
         if value is None or not is_whole(value) or value < 1:
             raise ValueError(f"{name}={shortened(value)}: must be a whole number ≥ 1")
-    if (config.get("max_position_embeddings") or 0) > MOST_POSITIONS:
-        raise ValueError(f"max_position_embeddings: must be ≤ {MOST_POSITIONS}")
-    for name in ("rms_norm_eps", "rope_theta"):
-        value = config.get(name)
-        if value is not None and not (is_number(value) and value > 0):
-            raise ValueError(f"{name}={shortened(value)}: must be a number > 0")
+        if value > MOST_POSITIONS:
+            raise ValueError(f"{name}={shortened(value)}: must be ≤ {MOST_POSITIONS}")
     for name, kind in (("rope_parameters", dict), ("rope_scaling", dict), ("layer_types", list)):
         value = config.get(name)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name}={shortened(value)}: must be a JSON {KINDS[kind]}")
-    for name in ROPE_NUMBERS & rope.keys():
-        if rope[name] is not None and not (is_number(rope[name]) and rope[name] > 0):
-            raise ValueError(f"rope's {name}={shortened(rope[name])}: must be a number > 0")
+    for entries, name in [*((config, n) for n in NUMBERS), *((rope, n) for n in ROPE_NUMBERS)]:
+        value = entries.get(name)
+        if value is not None and not (is_number(value) and 0 < value < MOST_NUMBER):
+            raise ValueError(f"{name}={shortened(value)}: must be a number > 0")
 
 
 def _layer_types(config: dict) -> set[str]:

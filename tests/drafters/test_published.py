@@ -419,7 +419,10 @@ def test_other_versions_files_and_trees_are_refused(tmp_path):
         load("P-EAGLE", tmp_path, draft=ConfidenceTree(2, 2, 3))
     with pytest.raises(ValueError, match="version=1"):
         EagleDrafter.from_pretrained(TARGET, 1, tmp_path)
-    CHECKPOINTS["DFlash"].write(tmp_path)
+    edit(CHECKPOINTS["DFlash"].write(tmp_path), tmp_path, {"max_position_embeddings": 20}, {})
+    assert generate(TARGET, PROMPT, load("DFlash", tmp_path), 6).tokens.equal(PLAIN[:6])
+    with pytest.raises(ValueError, match="the drafter's context length of 20"):
+        generate(TARGET, PROMPT, load("DFlash", tmp_path), 7)
     for stored in ({"mask_token_id": 3}, {"embedding": torch.zeros(32).char()}, Attack()):
         torch.save(stored, tmp_path / "mask_embedding.pt")
         with pytest.raises(ValueError, match="mask_embedding.pt"):

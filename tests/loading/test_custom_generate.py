@@ -4,15 +4,7 @@ import models_zoo
 import pytest
 import torch
 from registry import DRAFTERS
-from transformers import (
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    RepetitionPenaltyLogitsProcessor,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import RepetitionPenaltyLogitsProcessor, TopKLogitsWarper, TopPLogitsWarper
 
 from specdec_lite import CausalLM
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
@@ -80,28 +72,6 @@ def test_a_model_may_prepare_what_the_loop_feeds(cache):
     settings = dict(max_new_tokens=8, do_sample=False, cache_implementation=cache)
     text = model.generate(PROMPT, custom_generate=hook, **settings)
     assert text.tolist() == model.generate(PROMPT, **settings).tolist()
-
-
-def tiny_llava():
-    """Return a model of images [1, 3, 8, 8], four tokens each, and of text, with random weights."""
-    sizes = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(image_size=8, patch_size=4, **sizes),
-        text_config=LlamaConfig(vocab_size=48, **sizes),
-        image_token_id=47,
-        vision_feature_layer=-1,
-    )
-    torch.manual_seed(0)
-    return LlavaForConditionalGeneration(config).eval().double()
-
-
-def test_an_image_is_refused_by_name():
-    model = tiny_llava()
-    image = torch.randn(1, 3, 8, 8, dtype=torch.float64)
-    hook = SpeculativeGenerate(PromptLookupDrafter(4))
-    ids = torch.tensor([[5, *[model.config.image_token_id] * 4, 9, 28]])
-    with pytest.raises(ValueError, match="(pixel_values|mm_encoder_outputs): cannot be combined"):
-        model.generate(ids, pixel_values=image, custom_generate=hook, max_new_tokens=4)
 
 
 @pytest.mark.parametrize(
