@@ -168,7 +168,7 @@ zip: book
 CLASS := _build/class
 class: zip
 	rm -rf $(CLASS) && mkdir -p $(CLASS)/cache
-	cp -r notebooks requirements.txt $(CLASS)
+	cp -r notebooks requirements.txt CONTRIBUTING.md $(CLASS)
 	$(BIN)/python -m zipfile -e _build/specdec-lite-book-smollm2.zip $(CLASS)/site
 	cp -r "$$($(BIN)/python -c 'from specdec_lite.loading.smollm2 import smollm2_folder; print(smollm2_folder())')" $(CLASS)/cache/smollm2
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(CLASS) .

@@ -28,9 +28,11 @@ READ = """(predictions) => {
   return [cells, predictions.map((i) => {
     const choices = asked[i].previousElementSibling;
     const question = choices.previousElementSibling.cloneNode(true);
+    const rules = choices.parentElement.previousElementSibling;
     question.querySelectorAll("em").forEach((em) => em.textContent.includes(" / ") && em.remove());
     const [title, note] = [headOf(asked[i]), [...asked[i].children].slice(1).map(text).join(" ")];
-    return { title, note, question: text(question), choices: [...choices.children].map(text) };
+    const items = [...(rules?.tagName === "OL" ? rules : choices).children].map(text);
+    return { title, note, question: text(question), choices: items };
   })];
 }"""
 
@@ -63,7 +65,7 @@ def slides_of(page, address: str, source: str, order: list[int | None]) -> str:
             body = f'<img src="data:image/png;base64,{data}" alt="{alt}">'
         else:
             items = "".join(f"<li>{escape(choice)}</li>" for choice in about["choices"])
-            body = f"<p>{escape(about['question'])}</p><ol type='a'>{items}</ol>"
+            body = f"<p>{escape(about['question'])}</p><ol>{items}</ol>"
         note = f"<aside><p>{escape(about['note'])}</p><p>{source}</p></aside>"
         slides += f"<section><h2>{escape(about['title'])}</h2>{body}{note}</section>"
     return slides

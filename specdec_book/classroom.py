@@ -1,7 +1,7 @@
 """Student notebooks and marks.
 
     python -m specdec_book.classroom student 05 06 07 drafter loop --to handout
-    python -m specdec_book.classroom grade submissions --seed 2027 > marks.csv
+    python -m specdec_book.classroom grade submissions --seed 2027 --to marks.csv
 
 A submission runs in a process of its own: arguments go in and answers in JSON come out, and the
 checks, their formulas and their cases stay in the grader's process.
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,13 @@ from specdec_book.exercises import answer, check as checking, lossless
 from specdec_book.exercises.check import Outcome
 from specdec_lite import generate, load_pair
 from specdec_lite.diagnosis.lossless import check_lossless
+from specdec_lite.drafters import PromptLookupDrafter
 from specdec_lite.sampling import outcomes
 from specdec_lite.texts.corpus import evaluation_prompts
 
 HERE = Path(__file__).resolve().parent
 NOTEBOOKS, ASSIGNMENTS = HERE.parent / "notebooks", HERE / "assignments"
-SOLUTION = re.compile(r"\s*<details><summary>(?:Solution|One solution)<.*?</details>", flags=re.S)
+SOLUTION = re.compile(r"\s*<details><summary>[^<]*\b[Ss]olution\b.*?</details>", flags=re.S)
 CHECK = re.compile(r"^exercises\.(check_\w+)\((\w+)\)\s*$", flags=re.M)
 PATIENCE = 30.0  # seconds by the clock of one call, which may compute for five of them
 LIMITS = {"AS": 16 * 2**30, "CPU": 600, "FSIZE": 0}  # bytes, seconds, bytes of a written file
@@ -107,7 +108,7 @@ def bar(folders: tuple[str, ...]) -> None:
     stopped = (*programs.split(), "os.system", "os.kill", "os.remove", "os.rename", "os.link")
 
     def hook(event: str, args: tuple) -> None:
-        name = str(args[0]) if args else ""
+        name = os.fsdecode(args[0]) if args and isinstance(args[0], str | bytes) else ""
         if event.startswith(stopped):
             raise PermissionError(f"{event} is not allowed in a submission")
         if event == "import" and name.startswith("specdec_book"):
@@ -120,8 +121,8 @@ def bar(folders: tuple[str, ...]) -> None:
 
 
 def defined(code: list[str]) -> dict:
-    """Return what cells import, define and set to a constant; nothing else of them is run."""
-    scope: dict = {"__name__": "submission", "broken": []}
+    """Return what cells import, define, or set without a call; nothing else of them is run."""
+    scope = dict(__name__="submission", broken=[], specdec_lite=sys.modules["specdec_lite"])
     for number, source in enumerate(code):
         file = f"<cell {number}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -132,7 +133,10 @@ def defined(code: list[str]) -> dict:
             continue
         for node in nodes:
             kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
-            if isinstance(node, kinds) or isinstance(getattr(node, "value", 0), ast.Constant):
+            quick = "Call(" not in ast.dump(node) or isinstance(
+                getattr(node, "value", 0), ast.Lambda
+            )
+            if isinstance(node, kinds) or (isinstance(node, ast.Assign | ast.AnnAssign) and quick):
                 with suppress(Exception, SystemExit):  # a call says which name is missing
                     exec(compile(ast.Module([node], []), file, "exec"), scope)
     return scope
@@ -162,7 +166,8 @@ def answer_calls() -> None:
     code = pickle.load(requests)
     importlib.import_module("scipy.optimize")
     for name in [name for name in sys.modules if name.startswith("specdec_book")]:
-        del sys.modules[name]
+        if (module := sys.modules.pop(name)) is not answer:
+            vars(module).clear()  # `__main__` refers to it
     bar((str(HERE), str(NOTEBOOKS)))
     scope = defined(code)
     while True:
@@ -244,22 +249,25 @@ class Submission:
 
 
 def report_on(make_drafter: Callable, seed: int) -> list:
-    """Return (names of what is wrong, the report, τ on prompts that the seed chooses)."""
+    """Return (whether it is lossless, the report, its module, its τ and prompt lookup's)."""
     report = check_lossless(make_drafter)
     pair, rng = load_pair(dtype="float32"), np.random.default_rng(seed)
     prompts = [str(rng.choice([e["text"] for e in kind])) for kind in evaluation_prompts().values()]
-    ids = map(pair.tokenizer.encode, prompts)
-    runs = [generate(pair.target, each, make_drafter(pair.target), 48, 1.0) for each in ids]
-    passes = sum(run.stats.target_passes for run in runs)
-    return [list(report.names), repr(report), sum(run.stats.tokens for run in runs) / passes]
+    ids, taus = [*map(pair.tokenizer.encode, prompts)], []
+    for make in (make_drafter, lambda target: PromptLookupDrafter(4)):
+        made = [generate(pair.target, i, make(pair.target), 48, 1.0, seed=seed).stats for i in ids]
+        taus.append(sum(each.tokens for each in made) / sum(each.target_passes for each in made))
+    return [bool(report), repr(report), type(make_drafter(pair.target)).__module__, *taus]
 
 
 def check_drafter(make_drafter: Callable) -> Outcome:
     """Check make_drafter(target) → a drafter that is lossless and emits more than plain decoding."""
-    report = getattr(make_drafter, "report", functools.partial(report_on, make_drafter))(SEED)
-    names, words, tau = (["unwritten"], checking.UNWRITTEN, 0.0) if report is ... else report
-    said = f"not lossless: {', '.join(names)}. {words}" if names else f"lossless, and τ = {tau:.2f}"
-    return Outcome(not names and tau > 1, said)
+    call = getattr(make_drafter, "report", functools.partial(report_on, make_drafter))
+    if answer.has_gap(make_drafter) or (report := call(SEED)) is ...:
+        return Outcome(False, checking.UNWRITTEN, begun=False)
+    right, words, module, tau, copied = report
+    said = f"τ = {tau:.2f} (it must exceed 1; prompt lookup has {copied:.2f})"
+    return Outcome(right and tau > 1, f"{words}. Defined in {module}: {said}.")
 
 
 def check_loop(my_round: Callable) -> Outcome:
@@ -267,20 +275,29 @@ def check_loop(my_round: Callable) -> Outcome:
     generator = np.random.default_rng(SEED)
     for gamma in (1, 2):
         texts = [text for n in range(gamma + 1) for text in itertools.product(range(3), repeat=n)]
-        rows = (torch.tensor(generator.dirichlet(np.ones(3), len(texts))) for _ in "pq")
-        p, q = (dict(zip(texts, each)) for each in rows)
-        chance = lambda text: float(np.prod([p[text[:i]][x] for i, x in enumerate(text)]))
+        drawn = (torch.tensor(generator.dirichlet(np.ones(3), len(texts))) for _ in "pq")
+        p, q = ({(2, *text): row for text, row in zip(texts, each)} for each in drawn)
+        kept = {text: torch.minimum(p[text], q[text]) for text in p}
+        chance = lambda text, r=p: float(np.prod([r[2, *text[:i]][x] for i, x in enumerate(text)]))
+        most = sum(chance(text, kept) for text in texts)
         emitted: dict[tuple, float] = {}
-        for tokens, weight in outcomes(lambda rng: my_round(p, q, (), gamma, rng)):
+        for tokens, weight in outcomes(lambda r: my_round(p, q, (2,), gamma, lossless.Bounded(r))):
             if tokens is ...:
                 return Outcome(False, checking.UNWRITTEN, begun=False)
+            if type(tokens) not in (list, tuple) or not all(type(each) is int for each in tokens):
+                raise Refused(f"returns {tokens!r:.80}, not the list of emitted tokens")
             emitted[tuple(tokens)] = emitted.get(tuple(tokens), 0.0) + weight
         for text in itertools.product(range(3), repeat=gamma + 1):
             parts = [text[:n] for n in range(1, len(text) + 1)]
             own = sum(emitted.get(part, 0.0) * chance(text) / chance(part) for part in parts)
             if abs(own - chance(text)) > 1e-9:
                 differs = f"has probability {own:.4f} under your loop, {chance(text):.4f} under p"
-                return Outcome(False, f"γ = {gamma}: the text {text} {differs}.")
+                return Outcome(False, f"γ = {gamma}, after (2,): the text {text} {differs}.")
+        mean = sum(len(tokens) * weight for tokens, weight in emitted.items())
+        if abs(mean - most) > 1e-9:
+            return Outcome(
+                False, f"γ = {gamma}: {mean:.4f} tokens per round instead of {most:.4f}."
+            )
     return Outcome(True, "the target's distribution, enumerated; read the report.")
 
 
@@ -349,8 +366,10 @@ def mark(submission: Submission, exercise: Exercise, name: str, seed: int) -> tu
     with drawn_cases(check, seed):
         try:
             passed, said, *_ = astuple(getattr(importlib.import_module(module), check)(given))
-        except Refused as refusal:
+        except (Refused, lossless.Endless) as refusal:
             passed, said = False, f"{name} {refusal}"
+        except Exception as error:  # the other submissions are graded all the same
+            passed, said = False, f"{name} could not be graded: {error!r}"
     said = refusals[0] if refusals and not passed else said.removesuffix(f" {checking.HINT}")
     renamed = "" if name == stub else f" (the function is called {name})"
     return passed, " ".join(said.split()) + renamed
@@ -358,7 +377,7 @@ def mark(submission: Submission, exercise: Exercise, name: str, seed: int) -> tu
 
 def grade(folder: Path, seed: int) -> Iterator[tuple]:
     """Yield (student, exercise, passed, message); a student is a notebook or a folder of notebooks."""
-    for path in sorted({*folder.rglob("*.ipynb")} - {*folder.rglob(".ipynb_checkpoints/*")}):
+    for path in sorted({*folder.rglob("[!.]*.ipynb")} - {*folder.rglob(".ipynb_checkpoints/*")}):
         student = path.relative_to(folder).parts[0].removesuffix(".ipynb")
         try:
             asked, code = exercises_of(original(path)), "\n".join(sources(path))
@@ -368,7 +387,7 @@ def grade(folder: Path, seed: int) -> Iterator[tuple]:
         submission = Submission(sources(path))
         for exercise in asked:
             source, check, stub = exercise
-            called = re.findall(rf"^[^#\n]*\b{check}\((\w+)\)|^def ({stub})\(", code, flags=re.M)
+            called = re.findall(rf"(?m)^[^#\n]*\b{check}\((\w+)\)|^(?:def )?({stub}) *[(=]", code)
             name = next((call for call, _ in reversed(called) if call), stub if called else None)
             gone = (False, "missing: no cell defines it or calls its check")
             marks = mark(submission, exercise, name, seed) if name else gone
@@ -385,6 +404,7 @@ def main(arguments: list[str] | None = None) -> None:
     student.add_argument("--to", type=Path, required=True, help="folder to write to")
     marks = commands.add_parser("grade", help="run submissions and write the table of marks")
     marks.add_argument("folder", type=Path, help="a folder or a notebook per student")
+    marks.add_argument("--to", type=Path, help="the table's file; without it the table is printed")
     marks.add_argument("--seed", type=int, required=True, help="the drawn cases follow from it")
     args = parser.parse_args(arguments)
     if args.command == "student":
@@ -401,8 +421,11 @@ def main(arguments: list[str] | None = None) -> None:
     rows = itertools.chain(
         [("student", "exercise", "passed", "message")], grade(args.folder, args.seed)
     )
-    csv.writer(sys.stdout).writerows([*map(safe, row)] for row in rows)
+    file = args.to and args.to.open("w", encoding="utf-8-sig", newline="")  # with Excel's mark
+    with file or nullcontext(sys.stdout) as table:
+        csv.writer(table).writerows([*map(safe, row)] for row in rows)
 
 
 if __name__ == "__main__":
-    answer_calls() if sys.argv[1:] == ["answer"] else main()
+    own = importlib.import_module("specdec_book.classroom")  # whose SEED the checks read
+    answer_calls() if sys.argv[1:] == ["answer"] else own.main()

@@ -85,11 +85,11 @@ Judge = Callable[[torch.Tensor, torch.Tensor, int, Rng], int]
 CHOICES = 16
 
 
-class _Endless(Exception):
+class Endless(Exception):
     """Raised if a rule draws more random numbers than an enumeration can follow."""
 
 
-class _Bounded:
+class Bounded:
     """An rng that stops a rule after `CHOICES` random numbers: a rule that redraws until it is
     satisfied never ends."""
 
@@ -99,7 +99,7 @@ class _Bounded:
 
     def _chance(self, take: Callable, prob):
         if not self.left:
-            raise _Endless
+            raise Endless(f"has not ended after {CHOICES} draws and flips")
         self.left -= 1
         return take(prob)
 
@@ -117,17 +117,17 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
     NotImplementedError if it returns the stub's `...`.
     """
 
-    def experiment(rng: Rng) -> tuple[int, int | type[_Endless]]:
+    def experiment(rng: Rng) -> tuple[int, int | type[Endless]]:
         drafted = rng.draw(q)
         try:
-            return drafted, rule(p, q, drafted, _Bounded(rng))
-        except _Endless:
-            return drafted, _Endless
+            return drafted, rule(p, q, drafted, Bounded(rng))
+        except Endless:
+            return drafted, Endless
 
     ended = True
     joint = torch.zeros(len(p), len(p), dtype=torch.float64)
     for (drafted, emitted), weight in outcomes(experiment):
-        if emitted is _Endless:
+        if emitted is Endless:
             ended = False
             continue
         if emitted is ...:
