@@ -355,7 +355,9 @@ def main(suite: str, file: str) -> None:
     found, file = {}, Path(file).resolve()
     for name, check in SUITES[suite]() if suite in SUITES else notebook(suite):
         found[name] = outcome(check)
-        file.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+        file.write_text(
+            json.dumps(found, separators=(",", ":"), ensure_ascii=False), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":
