@@ -142,7 +142,7 @@ BUDGETS = {
     "site/static": 814,
     "specdec_book": 432,
     "specdec_book/exercises": 3068,
-    "specdec_book/recordings": 1464,
+    "specdec_book/recordings": 1467,
     "specdec_book/viz": 14352,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,

@@ -107,12 +107,15 @@ def names(experiment: str = "") -> list[str]:
 def find(name: str) -> Path | None:
     """Return the file of a recording, or None if there is none.
 
-    An experiment's name alone means its newest recording on a processor that was not limited.
+    An experiment's name alone means its newest recording, on a processor that was not limited if
+    there is one.
     """
     known = files()
     if name in known:
         return known[name]
-    paths = [known[each] for each in names(name) if name and "-limited-to-" not in each]
+    every = names(name) if name else []
+    whole = [each for each in every if "-limited-to-" not in each]
+    paths = [known[each] for each in whole or every]
     if len(paths) < 2:
         return paths[0] if paths else None
     return max(paths, key=lambda path: json.loads(path.read_text(encoding="utf-8"))["date"])
