@@ -59,8 +59,6 @@ MODULES = {
     "page-sizes": "page_sizes",
     "estimator": "estimator",
     "race": "race",
-    "rounds": "round",
-    "rounds-start": "round",
 }
 """Experiment → the module that defines it, those with times first; it is imported when needed."""
 KNOWN: dict[str, "Experiment"] = {}

@@ -12,18 +12,23 @@ to the geometric mean.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from time import process_time
 from typing import Literal
 
 import numpy as np
 import torch
 
 from specdec_book import recordings
-from specdec_book.viz.race import record_race
+from specdec_book.viz.trace import trace
 from specdec_lite import generate
+from specdec_lite.contract import Drafter
+from specdec_lite.decoding import stream
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import stamps
+from specdec_lite.proposal import Step
 from specdec_lite.texts.smollm2_tasks import KINDS, chat
 
 from .experiment import Run, experiment
@@ -38,6 +43,66 @@ PROSE = ("question", "story")
 """Kinds whose answers anybody can read and that do not copy their request."""
 FITS = 380, 8
 """Characters and lines of the longest answer that fits a phone twice."""
+
+
+def record_race(
+    target: CausalLM,
+    drafter: Drafter,
+    tokenizer,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int = 128,
+    turns: int = 5,
+    stop_token_ids: Sequence[int] = (),
+) -> dict:
+    """Decode greedily with and without a drafter, alternating, and return both lanes.
+
+    Times are processor seconds, which other programs on the machine lengthen little. Each lane is the
+    run whose duration is the median of its turns; a first turn warms up and is not counted.
+    """
+    runs: dict[str, list[tuple[list[Step], np.ndarray]]] = {"plain": [], "speculative": []}
+    for _ in range(turns + 1):
+        for lane, by in (("plain", None), ("speculative", drafter)):
+            steps = stream(target, prompt_ids, by, max_new_tokens, stop_token_ids=stop_token_ids)
+            runs[lane].append(_timed(steps))
+    seconds = {lane: [each.sum() for _, each in run[1:]] for lane, run in runs.items()}
+    median = {lane: int(np.argsort(spent)[turns // 2]) + 1 for lane, spent in seconds.items()}
+    return {
+        "lanes": {
+            lane: _lane(*run[median[lane]], tokenizer, stop_token_ids) for lane, run in runs.items()
+        },
+        "speedups": [
+            float(plain / speculative)
+            for plain, speculative in zip(seconds["plain"], seconds["speculative"], strict=True)
+        ],
+    }
+
+
+def _timed(steps: Iterable[Step]) -> tuple[list[Step], np.ndarray]:
+    """Return the steps of a run and the processor seconds of each.
+
+    During the first one the prompt is read too; it gets the median of the others.
+    """
+    run, seconds, before = [], [], process_time()
+    for step in steps:
+        now = process_time()
+        run.append(step)
+        seconds.append(now - before)
+        before = now
+    seconds[0] = float(np.median(seconds[1:] or seconds))
+    return run, np.array(seconds)
+
+
+def _lane(
+    steps: Sequence[Step], seconds: np.ndarray, tokenizer, stop_token_ids: Sequence[int]
+) -> list[dict]:
+    """Return the passes of a run."""
+    stops = {tokenizer.decode([token]) for token in stop_token_ids}
+    times = np.cumsum(seconds)
+    lane = []
+    for at, row in zip(times, trace(steps, tokenizer).passes, strict=True):
+        words = [[piece.kind, "" if piece.text in stops else piece.text] for piece in row]
+        lane.append({"at": round(float(at), 5), "words": words})
+    return lane
 
 
 def answer_of(race: dict) -> str:

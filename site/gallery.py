@@ -18,11 +18,8 @@ from tornado.web import Application, RequestHandler
 
 from specdec_book import recordings, viz
 from specdec_book.recordings import board, measured
-from specdec_book.viz.block_stepper import BlockStepper
 from specdec_book.viz.interactive import STATIC, Interactive, source
-from specdec_book.viz.jacobi_grid import JacobiGrid
-from specdec_book.viz.stepper import Stepper
-from specdec_book.viz.stop_explorer import StopExplorer
+from specdec_book.viz.interactives import BlockStepper, JacobiGrid, Stepper, StopExplorer
 from specdec_lite import generate, load_pair
 from specdec_lite.drafters import BlockwiseDrafter, EagleDrafter
 

@@ -9,10 +9,10 @@ from time import perf_counter
 import numpy as np
 import pytest
 import torch
+from chance import RecordingRng
 from models_zoo import PROMPT, native, perturbed
 from transformers import BatchEncoding
 
-from specdec_book.viz.chance import RecordingRng
 from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
 from specdec_lite.contract import Drafter, Session

@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 import torch
 from caches import Watched, watched_caches
+from chance import RecordingRng
 from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, VOCABULARY, WINDOW, native, perturbed
 from strategies import trees
 
-from specdec_book.viz.chance import RecordingRng
 from specdec_lite import CausalLM, TokenTree, generate, stream
 from specdec_lite.acceptance import (
     Verdict,

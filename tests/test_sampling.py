@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from chance import RecordingRng
 from hypothesis import given, settings, strategies as st
 
-from specdec_book.viz.chance import RecordingRng
 from specdec_lite.gpu import on_device
 from specdec_lite.sampling import (
     EnumeratingRng,

@@ -135,15 +135,15 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 6723,
-    "site": 951,
+    "benchmarks": 6684,
+    "site": 948,
     "site/live": 3991,
     "site/specdec_site": 4155,
     "site/static": 814,
     "specdec_book": 432,
     "specdec_book/exercises": 3068,
     "specdec_book/recordings": 1467,
-    "specdec_book/viz": 14352,
+    "specdec_book/viz": 13483,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2567,
@@ -156,7 +156,7 @@ BUDGETS = {
     "specdec_lite/texts": 536,
     "specdec_lite/theory": 525,
     "specdec_lite/training": 2748,
-    "tests": 10535,
+    "tests": 10551,
     "tests/acceptance": 760,
     "tests/benchmarks": 1568,
     "tests/book": 2250,
@@ -168,12 +168,12 @@ BUDGETS = {
     "tests/js": 807,
     "tests/loading": 1848,
     "tests/measure": 488,
-    "tests/recordings": 984,
+    "tests/recordings": 986,
     "tests/simulation": 529,
     "tests/site": 4206,
     "tests/texts": 161,
     "tests/training": 1184,
-    "tests/viz": 4973,
+    "tests/viz": 4872,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

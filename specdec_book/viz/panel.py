@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec_book.recordings import measured
-from specdec_book.viz.explorer import Explorer
+from specdec_book.viz.interactives import Explorer
 from specdec_book.viz.trace import Trace, trace
 from specdec_lite import theory
 from specdec_lite.contract import Drafter

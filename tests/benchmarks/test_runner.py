@@ -204,7 +204,7 @@ NEEDS_MORE = {
     "engines": ".engines",
 }
 """Experiments that need more than the installed packages."""
-SAMPLE = ("rounds", "scoreboard-counts", "scoreboard-clocks")
+SAMPLE = ("scoreboard-counts", "scoreboard-clocks")
 
 
 def quick(name, tmp_path):

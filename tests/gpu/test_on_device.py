@@ -7,10 +7,10 @@ import pytest
 import torch
 from broken_drafts import Altered
 from captures import replayed
+from chance import RecordingRng
 from chosen import one_in, one_of
 from models_zoo import PROMPT, native, perturbed, shipped
 
-from specdec_book.viz.chance import RecordingRng
 from specdec_lite import generate, speculation, stream
 from specdec_lite.acceptance import Proposal, exact_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter

@@ -62,8 +62,10 @@ def test_every_command_runs_today_or_at_the_commit_that_is_named(name):
     source = git("show", f"{recording.commit}:{path}").stdout
     assert "__main__" in path + source and program == "python"
     if (words := words_of(recording.command)[3:]) and words[0] == "run":
-        catalogued = git("show", f"{recording.commit}:benchmarks/catalogue.py").stdout
-        assert f'"{words[1]}"' in catalogued
+        listed = [
+            f"{recording.commit}:benchmarks/{name}.py" for name in ("catalogue", "experiment")
+        ]
+        assert f'"{words[1]}"' in "".join(git("show", each).stdout for each in listed)
 
 
 def test_a_page_is_found_however_it_names_a_recording(tmp_path):

@@ -5,7 +5,7 @@ from chosen import one_of
 from mounting import open_phone_folds, pause, says
 
 from specdec_book.viz import Explorer
-from specdec_book.viz.roofline import Roofline
+from specdec_book.viz.interactives import Roofline
 from specdec_lite import roofline, theory
 
 WIDTHS = pytest.mark.parametrize("width", one_of(__name__, [1280, 390]))

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from chance import RecordingRng
 from chosen import one_in
 from node import add_kernels, live_module, page_logits
 from specdec_site import live
 from tokenizers import Tokenizer
 
-from specdec_book.viz.chance import RecordingRng
 from specdec_lite import generate
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter

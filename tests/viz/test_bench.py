@@ -11,7 +11,7 @@ from chosen import one_of
 from javascript import evaluate, formula
 from mounting import open_phone_folds, says
 
-from specdec_book.viz.bench import RULES, Bench
+from specdec_book.viz.interactives import RULES, Bench
 from specdec_lite import theory
 from specdec_lite.acceptance import (
     Proposal,

@@ -7,7 +7,7 @@ from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import bare_page, says
 
-from specdec_book.viz.block_stepper import BlockStepper, record_blocks
+from specdec_book.viz.interactives import BlockStepper, record_blocks
 from specdec_lite import generate
 from specdec_lite.contract import Drafter, Session
 from specdec_lite.drafters import ModelDrafter

@@ -12,7 +12,7 @@ from javascript import evaluate
 
 from specdec_book import recordings
 from specdec_book.viz import serving
-from specdec_book.viz.roofline import WIDTHS
+from specdec_book.viz.interactives import WIDTHS
 from specdec_lite import roofline, theory
 from specdec_lite.sampling import Sampling
 from specdec_lite.simulation import advice

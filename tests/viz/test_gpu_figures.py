@@ -16,7 +16,7 @@ from figure_roles import role_faults
 
 from specdec_book.recordings import measured
 from specdec_book.viz import gpu_figures, gpu_report, payoff, serving
-from specdec_book.viz.explorer import Explorer
+from specdec_book.viz.interactives import Explorer
 
 NAMES = "passes", "map", "modes", "drafts", "formula"
 FIGURES = [getattr(gpu_figures, f"{name}_figure") for name in NAMES]

@@ -7,7 +7,7 @@ from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import pause, says
 
-from specdec_book.viz.jacobi_grid import JacobiGrid, record_grid
+from specdec_book.viz.interactives import JacobiGrid, record_grid
 from specdec_lite import generate
 from specdec_lite.drafters import JacobiDrafter, LookaheadDrafter
 

@@ -11,7 +11,7 @@ from javascript import evaluate, formula
 from letters import Letters
 from mounting import pause, says
 
-from specdec_book.viz.lookup import Lookup
+from specdec_book.viz.interactives import Lookup
 from specdec_lite.drafters import PromptLookupDrafter
 from specdec_lite.measure.replay import replay
 

@@ -18,7 +18,6 @@ from specdec_site.outputs import interactive_html
 
 from specdec_book import recordings, viz
 from specdec_book.viz.interactive import MIME, STATIC, Interactive, modules, parts, source
-from specdec_book.viz.skip_switches import SkipSwitches
 
 BOOK, PHONE = 870, 358
 """Widths of an interactive in the book, on a laptop (1366 px) and on a phone (390 px)."""
@@ -135,13 +134,13 @@ BAD = [
     (viz.Timelines, {"laws": [{"law": [["a", 1.2]]}, {"law": [["a", 1.0]]}]}, r"laws\[0\]"),
     (viz.SecondWord, {"sees": 2}, "sees"),
     (viz.Scoreboard, {"fidelity": "all of them"}, "fidelity"),
-    (SkipSwitches, {"targets": {"tiny": SKIPPED}}, "192 digits of rates"),
+    (viz.SkipSwitches, {"targets": {"tiny": SKIPPED}}, "192 digits of rates"),
     (
-        SkipSwitches,
+        viz.SkipSwitches,
         {"targets": {"tiny": SKIPPED | {"layers": 3, "costs": {"head": 1.0}}}},
         r"\['tiny'\] has no \['attention', 'mlp'\]",
     ),
-    (SkipSwitches, {"targets": {"tiny": SKIPPED | {"layers": 3}}, "target": "x"}, "target='x'"),
+    (viz.SkipSwitches, {"targets": {"tiny": SKIPPED | {"layers": 3}}, "target": "x"}, "target='x'"),
 ]
 """What no bound of a number says: (class, its traits, what the message names)."""
 

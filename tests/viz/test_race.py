@@ -4,17 +4,16 @@ import json
 from functools import partial
 
 import pytest
-import traitlets
 from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import bare_page, says
 
+from benchmarks.race import record_race
 from specdec_book import recordings
 from specdec_book.viz import Race
 from specdec_book.viz.interactive import MIME
-from specdec_book.viz.race import record_race
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
 
@@ -111,13 +110,6 @@ def test_summary_covers_all_texts(race):
     }
     text = of_race("overall", [even, double])
     assert "1.00× (even)" in text and "4.00× (double)" in text and "mean 2.00×" in text
-
-
-def test_bad_input_is_rejected():
-    with pytest.raises(ValueError, match="turns=2"):
-        record_race(tiny(0), ModelDrafter(tiny(1), gamma=2), Letters(), PROMPT, 4, turns=2)
-    with pytest.raises(traitlets.TraitError):
-        Race(race=-1)
 
 
 def test_the_books_races_write_equal_texts():

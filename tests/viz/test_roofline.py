@@ -7,7 +7,7 @@ from javascript import formula
 
 from specdec_book.viz import Roofline
 from specdec_book.viz.interactive import source
-from specdec_book.viz.roofline import WIDTHS
+from specdec_book.viz.interactives import WIDTHS
 from specdec_lite import roofline
 
 TICKS = """() => [...document.querySelectorAll("svg")].at(-1).querySelectorAll("text.sdl-faint")

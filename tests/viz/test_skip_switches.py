@@ -10,7 +10,7 @@ from chosen import one_of
 from javascript import evaluate, formula
 from mounting import says
 
-from specdec_book.viz.skip_switches import SkipSwitches, hundredths
+from specdec_book.viz.interactives import SkipSwitches, hundredths
 from specdec_lite import theory
 
 LAYERS = 3

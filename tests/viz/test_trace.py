@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from chance import RecordingRng
 from letters import Letters as Alphabet, tiny
 
-from specdec_book.viz.chance import RecordingRng
 from specdec_book.viz.interactive import STATIC
 from specdec_book.viz.trace import DISCARDED, KINDS, Piece, trace, verified_nodes
 from specdec_lite.decoding import Output, stream

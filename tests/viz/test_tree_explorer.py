@@ -12,10 +12,10 @@ from mounting import open_phone_folds, says
 from test_formulas import of, parents as trees_of
 
 from specdec_book.viz import TreeExplorer
-from specdec_book.viz.tree_explorer import SAMPLE
+from specdec_book.viz.interactives import GUESSES
 
 HEADS = [
-    SAMPLE["accuracies"],
+    GUESSES["accuracies"],
     [[0.9], [0.9], [0.9], [0.9]],
     [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]],
     [[0.34, 0.33, 0.33]],
@@ -122,7 +122,7 @@ def test_the_best_tree_is_the_best_of_all_trees(accuracies):
 
 
 def test_no_random_tree_of_the_task_beats_the_best():
-    rng, accuracies = random.Random(2), SAMPLE["accuracies"]
+    rng, accuracies = random.Random(2), GUESSES["accuracies"]
     best = formula("tree_explorer", "bestTree", accuracies, 8)
     drawn = ([rng.randrange(-1, node) for node in range(8)] for _ in range(4000))
     others = [p for p in drawn if fits(p, accuracies)]
@@ -185,7 +185,7 @@ def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     page.get_by_role("button", name="Show the best tree").click()
     says(page, ".sdl-task-state", "you asked to see")
     assert (
-        f"{value(page.evaluate('''model.get('parents')'''), SAMPLE['accuracies']):.3f}"
+        f"{value(page.evaluate('''model.get('parents')'''), GUESSES['accuracies']):.3f}"
         in page.locator("dl").first.inner_text()
     )
     page.get_by_role("button", name="Reset").click()
