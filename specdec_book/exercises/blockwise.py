@@ -27,7 +27,7 @@ check_accepted_block = Check(
     ],
     {
         "the block's first token is the target's own, and always stays: a block never has fewer"
-        " than one token.": lambda predicted, greedy: _block(predicted, greedy) - 1,
+        " than one token.": -1,
         "that counts every token that agrees. One behind a disagreement was predicted after a token"
         " that is gone: stop at the"
         " first.": lambda predicted, greedy: 1 + sum(a == b for a, b in zip(predicted[1:], greedy)),
@@ -35,34 +35,25 @@ check_accepted_block = Check(
         " so it is predicted[i + 1] that it must equal.": lambda predicted, greedy: next(
             (i for i, (a, b) in enumerate(zip(predicted, greedy)) if a != b), len(predicted)
         ),
-        "the target's own next token begins the next block;"
-        " here it is not counted.": lambda predicted, greedy: _block(predicted, greedy) + 1,
+        "the target's own next token begins the next block; here it is not counted.": 1,
     },
 )
+
+
+def _passes(m: int, k: int, rounded=math.ceil, apart: int = 2, first: int = 1) -> tuple:
+    return apart * rounded(m / k), rounded(m / k) + first
 
 
 check_passes = Check(
     "fn(m, k) → (passes with one predict and one verify pass per block, passes with both merged)"
     " for m tokens, if every prediction is right",
-    lambda m, k: (2 * math.ceil(m / k), math.ceil(m / k) + 1),
+    _passes,
     [(60, 4), (60, 8), (61, 4), (7, 1), (3, 8)],
     {
-        "merged, the very first prediction still needs a pass of its own: one more.": lambda m, k: (
-            2 * math.ceil(m / k),
-            math.ceil(m / k),
-        ),
-        "a last, shorter block takes a whole pass too: round m/k up.": lambda m, k: (
-            2 * m / k,
-            m / k + 1,
-        ),
-        "a last, shorter block takes a whole pass too: round m/k up, not down.": lambda m, k: (
-            2 * (m // k),
-            m // k + 1,
-        ),
-        "two passes a block: one predicts, one verifies.": lambda m, k: (
-            math.ceil(m / k),
-            math.ceil(m / k) + 1,
-        ),
+        "merged, the very first prediction still needs a pass of its own: one more.": {"first": 0},
+        "a last, shorter block takes a whole pass too: round m/k up.": {"rounded": float},
+        "a last, shorter block takes a whole pass too: round m/k up, not down.": {"rounded": int},
+        "two passes a block: one predicts, one verifies.": {"apart": 1},
     },
 )
 
@@ -79,9 +70,7 @@ check_expected_block = Check(
     {
         "head i only counts when every head before it was right too:"
         " multiply, then add.": lambda chances: 1 + sum(chances),
-        "the block's first token is the target's own and always stays: add 1.": lambda chances: (
-            _expected(chances) - 1
-        ),
+        "the block's first token is the target's own and always stays: add 1.": -1,
         "that is the chance of the whole block. Shorter prefixes count as well: one term for every"
         " length.": lambda chances: 1 + math.prod(chances) * bool(chances),
     },

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,8 @@ class Check:
         asked: how the reader's function is called, and what it returns.
         right: the right function.
         cases: tuples of arguments, numbers and lists.
-        mistakes: {what to tell the reader: a function with this mistake, or several}.
+        mistakes: {what to tell the reader: a function with this mistake, or several; options with
+            which the right function has it; or a number that it adds to the right answer}.
         given_as: what the reader's function gets in place of an argument, for instance an array for
             a list.
     """
@@ -90,7 +92,15 @@ class Check:
         self.__doc__ = f"Check {asked.rstrip('.')}."
         self.right, self.cases, self.given_as = right, cases, given_as
         several = ((f if isinstance(f, tuple) else (f,), said) for said, f in mistakes.items())
-        self.mistakes = [(formula, said) for formulas, said in several for formula in formulas]
+        self.mistakes = [(self._formula(each), said) for every, said in several for each in every]
+
+    def _formula(self, mistake: Any) -> Callable:
+        """Return the function of a mistake."""
+        if isinstance(mistake, dict):
+            return partial(self.right, **mistake)
+        if isinstance(mistake, int):
+            return lambda *case: self.right(*case) + mistake
+        return mistake
 
     def __call__(self, fn: Callable) -> Outcome:
         """Compare a reader's function with the right one on every case."""

@@ -6,10 +6,6 @@ from scipy.optimize import brentq
 from specdec_book.exercises.check import Check
 from specdec_lite import theory
 
-ROUNDS = [(4, 0.05), (8, 0.02), (1, 0.5), (5, 0.0)]
-CLAIMS = [(2.0, 4, 0.05), (1.2, 2, 0.1), (3.0, 8, 0.02), (1.01, 3, 0.2)]
-MEASURED = [(1.4, 1.6, 1.3), (1.4, 1.6, 1.5), (1.4, 1.6, 1.4), (1.4, 1.6, 1.6), (0.9, 1.2, 2.0)]
-
 
 def _implied(speedup: float, gamma: int, c: float) -> float:
     return brentq(lambda alpha: theory.walltime_improvement(alpha, gamma, c) - speedup, 0, 1)
@@ -22,7 +18,7 @@ def _verdict(low: float, high: float, claimed: float) -> int:
 check_largest_speedup = Check(
     "fn(gamma, c) → speedup of a round in which every draft is accepted",
     lambda gamma, c: (gamma + 1) / (gamma * c + 1),
-    ROUNDS,
+    [(4, 0.05), (8, 0.02), (1, 0.5), (5, 0.0)],
     {
         "the bonus token counts too: γ accepted drafts give γ + 1 tokens.": lambda gamma, c: (
             gamma / (gamma * c + 1)
@@ -37,7 +33,7 @@ check_largest_speedup = Check(
 check_implied_alpha = Check(
     "fn(speedup, gamma, c) → the α at which the plain formula gives this speedup",
     _implied,
-    CLAIMS,
+    [(2.0, 4, 0.05), (1.2, 2, 0.1), (3.0, 8, 0.02), (1.01, 3, 0.2)],
     {
         "that assumes free drafts: divide the tokens by γc + 1.": lambda speedup, gamma, c: (
             _implied(speedup, gamma, 0.0)
@@ -53,7 +49,7 @@ check_verdict = Check(
     " as the interval from low to high: 1 if it holds, −1 if it does not, 0 if the interval cannot"
     " decide",
     _verdict,
-    MEASURED,
+    [(1.4, 1.6, 1.3), (1.4, 1.6, 1.5), (1.4, 1.6, 1.4), (1.4, 1.6, 1.6), (0.9, 1.2, 2.0)],
     {
         "a claim inside the interval is undecided, and a claim below it holds, because the claim"
         " says 'at least'.": lambda low, high, claimed: 1 if low <= claimed <= high else -1,

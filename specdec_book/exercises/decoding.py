@@ -36,9 +36,7 @@ check_top_k = Check(
         (TIED, 2),
     ],
     {
-        "the probabilities must sum to 1 again: divide them by their sum.": lambda probs, k: _top_k(
-            probs, k, normalise=False
-        ),
+        "the probabilities must sum to 1 again: divide them by their sum.": {"normalise": False},
         "a threshold keeps every token that is as likely as the k-th: of [0.4, 0.3, 0.3] with k = 2"
         " it keeps three. Keep exactly k tokens;"
         " of equally likely ones, keep the earlier.": lambda probs, k: _normalised(
@@ -80,12 +78,10 @@ check_nucleus = Check(
     {
         "the token that reaches top_p belongs to the nucleus: without it the mass stays below"
         " top_p, and a very likely first token would leave an"
-        " empty nucleus.": lambda probs, p: _nucleus(probs, p, crossing=False),
+        " empty nucleus.": {"crossing": False},
         "if the mass is exactly top_p, it has reached top_p: stop there and do not add another"
         " token.": lambda probs, p: _nucleus(probs, p + 1e-6),
-        "the probabilities must sum to 1 again: divide them by their sum.": lambda probs, p: (
-            _nucleus(probs, p, normalise=False)
-        ),
+        "the probabilities must sum to 1 again: divide them by their sum.": {"normalise": False},
         "top_p bounds the mass of the tokens together,"
         " not the probability of each.": lambda probs, p: (
             _normalised(np.where(np.asarray(probs) >= p, probs, 0.0))
@@ -229,23 +225,21 @@ check_round = Check(
     ],
     {
         "the recovered token is drawn from the residual norm(max(0, p − q)), not from p: the kept"
-        " drafts already contain a part of p.": lambda *case: _round(*case, recover=lambda p, q: p),
+        " drafts already contain a part of p.": {"recover": lambda p, q: p},
         "the residual must sum to 1 before a token is read off it: divide max(0, p − q) by its"
-        " sum.": lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
+        " sum.": {"recover": lambda p, q: np.maximum(np.subtract(p, q), 0)},
         "the round ends with the first rejection: later drafts continue the rejected"
         " token, so emit the recovered token and stop.": tuple(
             partial(_going_on, bonus=bonus)
             for bonus in (lambda passed: True, all, lambda passed: False)
         ),
-        "when every draft is accepted the last row of p gives a bonus token.": lambda *case: _round(
-            *case, bonus=False
-        ),
+        "when every draft is accepted the last row of p gives a bonus token.": {"bonus": False},
         "every round emits one more token: recovered or bonus.": lambda tokens, p, q, u, last: (
             _round(tokens, p, q, u, last)[:-1]
         ),
-        "the residual is the excess of p over q, not of q over p.": lambda *case: _round(
-            *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
-        ),
+        "the residual is the excess of p over q, not of q over p.": {
+            "recover": lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
+        },
         "a token whose cumulative probability equals `last` does not exceed it:"
         " take the next one.": lambda tokens, p, q, u, last: _round(tokens, p, q, u, last - 1e-12),
     },

@@ -14,11 +14,6 @@ TREES = [
     ([-1, -1, 1, 1, 2], [0.5, 0.5, 1.0, 0.0, 1.0], 3),
     ([-1, 0, -1], [0.5, 0.8, 0.45], 2),
 ]
-LAWS = [
-    ([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
-    ([0.7, 0.2, 0.1], [0.6, 0.3, 0.1]),
-    ([0.1, 0.9], [1.0, 0.0]),
-]
 
 
 def _path_values(parents: Sequence[int], q: Sequence[float]) -> list[float]:
@@ -107,8 +102,9 @@ check_keep = Check(
         " unlikely parent is unlikely.": lambda parents, q, m: sorted(
             sorted(range(len(q)), key=lambda n: (-q[n], n))[:m]
         ),
-        "you keep the younger of two equal nodes, so a child may be kept without"
-        " its parent.": lambda parents, q, m: _keep(parents, q, m, younger=True),
+        "you keep the younger of two equal nodes, so a child may be kept without its parent.": {
+            "younger": True
+        },
         "the first m nodes are the oldest, not those with the largest product"
         " of q.": lambda parents, q, m: list(range(min(m, len(q)))),
     },
@@ -122,7 +118,11 @@ def _price(p: Sequence[float], q: Sequence[float]) -> float:
 check_price = Check(
     "fn(p, q) → Σ min(p, q) minus p of the token that is likeliest under q",
     _price,
-    LAWS,
+    [
+        ([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
+        ([0.7, 0.2, 0.1], [0.6, 0.3, 0.1]),
+        ([0.1, 0.9], [1.0, 0.0]),
+    ],
     {
         "the draft cannot see p. It chooses the token that is likeliest under q.": lambda p, q: (
             sum(map(min, p, q)) - max(p)

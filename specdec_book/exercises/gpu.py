@@ -7,43 +7,7 @@ from collections.abc import Sequence
 from specdec_book.exercises.check import Check
 from specdec_lite import theory
 
-PASSES = [  # seconds of reading, kernel by kernel; of a launch; of the shortest kernel
-    ([7.0, 7.0, 7.0, 7.0], 5.0, 2.0),
-    ([0.5, 0.5, 0.5], 5.0, 2.0),
-    ([0.5, 0.5, 0.5], 0.0, 2.0),
-    ([0.5, 9.0, 1.0, 6.0], 1.0, 2.0),
-    ([4.0, 3.0], 0.0, 1.0),
-]
-PAIRS = [
-    (7_615_616_512, 494_032_768, 2, 28_672, 6_144, 4096),
-    (10**9, 10**8, 4, 1000, 100, 10),
-    (10**9, 10**8, 2, 0, 0, 1),
-]
-COSTS = [
-    (0.8, 0.1, 0.02, 0.05),
-    (0.8, 0.1, 0.1, 0.0),
-    (0.6, 0.3, 0.15, 0.1),
-    (0.8, 0.1, 0.05, 0.8),
-    (0.95, 0.02, 0.0, 0.0),
-    (0.5, 0.5, 0.0, 0.0),
-]
 MAX_GAMMA = 16
-RATES = [  # tokens per second: plain one by one, plain in graphs, drafted one by one, in graphs
-    (250.0, 950.0, 340.0, 1700.0),
-    (100.0, 90.0, 150.0, 80.0),
-    (40.0, 160.0, 60.0, 120.0),
-]
-BOTH = [  # seconds of reading of the target's and the draft's operations, a launch, the shortest
-    ([9.0, 9.0, 9.0], [0.5, 0.5], 5.0, 2.0),
-    ([30.0, 30.0], [1.0, 1.0, 1.0, 1.0], 10.0, 2.0),
-    ([8.0] * 4, [0.4] * 4, 1.0, 0.5),
-]
-ROUNDS = [  # uniforms, p and q of the drafted tokens
-    ([0.2, 0.9, 0.1], [0.5, 0.2, 0.8], [0.5, 0.4, 0.4]),
-    ([0.3, 0.4], [0.4, 0.6], [0.8, 0.6]),
-    ([0.9, 0.1], [0.1, 0.6], [0.8, 0.6]),
-    ([0.5], [0.3], [0.6]),
-]
 
 
 def pass_seconds(reading: Sequence[float], launch: float, least: float) -> float:
@@ -84,7 +48,13 @@ _working = lambda reading, least: sum(max(least, seconds) for seconds in reading
 check_pass_seconds = Check(
     "fn(reading, launch, least) → seconds of the pass",
     pass_seconds,
-    PASSES,
+    [  # seconds of reading, kernel by kernel; of a launch; of the shortest kernel
+        ([7.0, 7.0, 7.0, 7.0], 5.0, 2.0),
+        ([0.5, 0.5, 0.5], 5.0, 2.0),
+        ([0.5, 0.5, 0.5], 0.0, 2.0),
+        ([0.5, 9.0, 1.0, 6.0], 1.0, 2.0),
+        ([4.0, 3.0], 0.0, 1.0),
+    ],
     {
         "a kernel that reads next to nothing still takes `least`: a graph removes the launches, not"
         " the kernels.": lambda reading, launch, least: max(len(reading) * launch, sum(reading)),
@@ -112,7 +82,11 @@ check_pass_seconds = Check(
 check_pair_bytes = Check(
     "fn(target, draft, width, target_cache, draft_cache, context) → bytes",
     pair_bytes,
-    PAIRS,
+    [
+        (7_615_616_512, 494_032_768, 2, 28_672, 6_144, 4096),
+        (10**9, 10**8, 4, 1000, 100, 10),
+        (10**9, 10**8, 2, 0, 0, 1),
+    ],
     {
         "the caches are missing.": lambda t, d, w, tc, dc, n: w * (t + d),
         "the draft has a cache too.": lambda t, d, w, tc, dc, n: w * (t + d + n * tc),
@@ -136,7 +110,14 @@ def _without_zero(alpha, c, step, overhead):
 check_best_gamma = Check(
     "fn(alpha, c, step, overhead) → γ in 0 … 16",
     best_gamma,
-    COSTS,
+    [
+        (0.8, 0.1, 0.02, 0.05),
+        (0.8, 0.1, 0.1, 0.0),
+        (0.6, 0.3, 0.15, 0.1),
+        (0.8, 0.1, 0.05, 0.8),
+        (0.95, 0.02, 0.0, 0.0),
+        (0.5, 0.5, 0.0, 0.0),
+    ],
     {
         "that is the plain formula's: with a dear T(k) the best draft"
         " is shorter.": lambda a, c, s, o: theory.optimal_gamma(a, c, MAX_GAMMA)[0],
@@ -154,7 +135,11 @@ def over_fastest(plain: float, plain_graphs: float, drafted: float, drafted_grap
 check_over_fastest = Check(
     "fn(plain, plain_graphs, drafted, drafted_graphs) → speedup",
     over_fastest,
-    RATES,
+    [  # tokens per second: plain one by one, plain in graphs, drafted one by one, in graphs
+        (250.0, 950.0, 340.0, 1700.0),
+        (100.0, 90.0, 150.0, 80.0),
+        (40.0, 160.0, 60.0, 120.0),
+    ],
     {
         "that is over plain decoding one by one:"
         " graphs alone have made it faster.": lambda p, g, d, b: max(d, b) / p,
@@ -180,7 +165,11 @@ def both_costs(
 check_both_costs = Check(
     "fn(target, draft, launch, least) → (c one by one, c in graphs)",
     both_costs,
-    BOTH,
+    [  # seconds of reading of the target's and the draft's operations, a launch, the shortest
+        ([9.0, 9.0, 9.0], [0.5, 0.5], 5.0, 2.0),
+        ([30.0, 30.0], [1.0, 1.0, 1.0, 1.0], 10.0, 2.0),
+        ([8.0] * 4, [0.4] * 4, 1.0, 0.5),
+    ],
     {
         "that is the ratio of the bytes: no operation is shorter"
         " than `least`.": lambda t, d, launch, least: (sum(d) / sum(t),) * 2,
@@ -202,7 +191,12 @@ _tests = lambda u, p, q: [x < a / b for x, a, b in zip(u, p, q)]
 check_accepted = Check(
     "fn(uniforms, p, q) → accepted drafts",
     accepted_drafts,
-    ROUNDS,
+    [  # uniforms, p and q of the drafted tokens
+        ([0.2, 0.9, 0.1], [0.5, 0.2, 0.8], [0.5, 0.4, 0.4]),
+        ([0.3, 0.4], [0.4, 0.6], [0.8, 0.6]),
+        ([0.9, 0.1], [0.1, 0.6], [0.8, 0.6]),
+        ([0.5], [0.3], [0.6]),
+    ],
     {
         "that counts all passed tests; a draft after the first failure is lost.": lambda u, p, q: (
             sum(_tests(u, p, q))

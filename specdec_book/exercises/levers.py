@@ -6,16 +6,6 @@ import numpy as np
 
 from specdec_book.exercises.check import Check
 
-RATIOS = [[0.5, 2.0], [2.0, 0.5], [0.5, 0.5, 3.0], [1.2, 0.9, 4.0, 0.2], []]
-PREFIXES = [
-    (0.8, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
-    (0.9, [0.9, 0.1], [0.4, 0.6]),
-    (1.0, [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]),
-    (0.5, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
-    (1.0, [0.5, 0.5], [0.5, 0.5]),
-]
-SUCCESSES = [[0.5, 0.5], [0.0, 1.0], [0.2, 0.0, 0.6], [1.0, 0.0, 0.0], [0.3]]
-
 
 def block_weights(ratios: Sequence[float]) -> list[float]:
     """Return the weights that block verification carries from draft to draft: w_i = min(1, w_{i−1}
@@ -47,7 +37,7 @@ _product = lambda ratios: np.cumprod(np.asarray(ratios, dtype=float))
 check_block_weights = Check(
     "fn(ratios) → the weights, one per draft",
     block_weights,
-    [(ratios,) for ratios in RATIOS],
+    [([0.5, 2.0],), ([2.0, 0.5],), ([0.5, 0.5, 3.0],), ([1.2, 0.9, 4.0, 0.2],), ([],)],
     {
         "a weight is a probability: cap it at 1 after every token, so that an early surplus cannot"
         " be saved up.": _product,
@@ -66,7 +56,13 @@ _rest = lambda w, p, q: np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
 check_success = Check(
     "fn(w, p, q) → the probability that the test of a prefix with weight w succeeds",
     success,
-    PREFIXES,
+    [
+        (0.8, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+        (0.9, [0.9, 0.1], [0.4, 0.6]),
+        (1.0, [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]),
+        (0.5, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+        (1.0, [0.5, 0.5], [0.5, 0.5]),
+    ],
     {
         "that is m, the probability of stopping here. The test matters only if no longer prefix was"
         " accepted: divide by the probability of that.": _rest,
@@ -84,14 +80,12 @@ check_success = Check(
 check_accepted_drafts = Check(
     "fn(successes) → expected number of accepted drafts",
     accepted_drafts,
-    [(row,) for row in SUCCESSES],
+    [([0.5, 0.5],), ([0.0, 1.0],), ([0.2, 0.0, 0.6],), ([1.0, 0.0, 0.0],), ([0.3],)],
     {
         "that adds up the tests, but only the longest prefix that succeeds counts, with its whole"
         " length.": sum,
         "that stops at the first failure: a longer prefix may succeed although a shorter one"
         " failed.": lambda row: float(np.cumprod(row).sum()),
-        "that counts the recovered or bonus token too: return the drafts alone.": lambda row: float(
-            accepted_drafts(row) + 1
-        ),
+        "that counts the recovered or bonus token too: return the drafts alone.": 1,
     },
 )

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from specdec_book.exercises.check import Check
 
-PREDICTIONS = [([7, 3, 9, 4], 0), ([7, 3, 9, 4, 2], 2), ([5, 6], 0), ([5, 6, 1], 1)]
 check_next_guess = Check(
     "fn(predicted, accepted) → the guesses of the next pass",
     lambda predicted, accepted: predicted[accepted + 1 :],
-    PREDICTIONS,
+    [([7, 3, 9, 4], 0), ([7, 3, 9, 4, 2], 2), ([5, 6], 0), ([5, 6, 1], 1)],
     {
         "predicted[accepted] is the token that the pass has just added;"
         " the guesses begin after it.": lambda predicted, accepted: predicted[accepted:],
@@ -20,13 +19,6 @@ check_next_guess = Check(
 )
 
 
-WINDOWS = [
-    (9, [[1, 2], [3, 4, 5], [6, 7, 8]]),
-    (0, [[1, 2, 3], [4, 5, 6, 7]]),
-    (4, [[], [5], [6], [7]]),
-]
-
-
 def _columns(root: int, rows: Sequence[Sequence[int]]) -> list[list[int]]:
     return [list(column) for column in zip([root, *rows[0]], *rows[1:])]
 
@@ -34,7 +26,7 @@ def _columns(root: int, rows: Sequence[Sequence[int]]) -> list[list[int]]:
 check_ngrams = Check(
     "fn(root, rows) → the window's n-grams, one per column",
     _columns,
-    WINDOWS,
+    [(9, [[1, 2], [3, 4, 5], [6, 7, 8]]), (0, [[1, 2, 3], [4, 5, 6, 7]]), (4, [[], [5], [6], [7]])],
     {
         "the first column begins with the root: put it before rows[0].": lambda root, rows: [
             list(column) for column in zip(*rows)
@@ -51,9 +43,6 @@ check_ngrams = Check(
 )
 
 
-SIZES = [(5, 4, 5, 0.02), (3, 3, 3, 0.05), (7, 5, 2, 0.01), (1, 2, 4, 0.1)]
-
-
 def _needed(window: int, ngram: int, guesses: int, slope: float, root: int = 1) -> float:
     nodes = (ngram - 1) * window - 1 + guesses * (ngram - 1)
     return 1 + slope * (nodes + root - 1)
@@ -62,11 +51,9 @@ def _needed(window: int, ngram: int, guesses: int, slope: float, root: int = 1) 
 check_break_even = Check(
     "fn(window, ngram, guesses, slope) → tokens per pass at which Lookahead breaks even",
     _needed,
-    SIZES,
+    [(5, 4, 5, 0.02), (3, 3, 3, 0.05), (7, 5, 2, 0.01), (1, 2, 4, 0.1)],
     {
-        "the pass is also fed the root: k is one more than the nodes.": lambda w, n, g, slope: (
-            _needed(w, n, g, slope, root=0)
-        ),
+        "the pass is also fed the root: k is one more than the nodes.": {"root": 0},
         "an n-gram's first token is the root: only n − 1 of its tokens"
         " are proposed.": lambda w, n, g, slope: _needed(w, n, g, slope) + slope * g,
         "the window's first row has W − 1 guesses: its first entry is the root, which you counted"

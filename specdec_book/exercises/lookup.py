@@ -80,7 +80,7 @@ check_averages = Check(
 )
 
 
-def _best_gamma(lengths: Sequence[int], times: Sequence[float], free: bool = False) -> int:
+def _best_gamma(lengths: Sequence[int], times: Sequence[float], free: bool = True) -> int:
     def speed(gamma: int) -> float:
         tokens = sum(1 + min(max(length, 0), gamma) for length in lengths)
         passes = sum(times[0 if free and length < 0 else gamma] for length in lengths)
@@ -93,7 +93,7 @@ check_best_gamma = Check(
     "fn(lengths, times) → the γ with the most tokens per second, the smaller one of equals."
     " lengths: for each round, how many tokens after the match would be accepted if γ were long"
     " enough; −1 without a match. times[g]: seconds of a pass with g drafted tokens.",
-    lambda lengths, times: _best_gamma(lengths, times, free=True),
+    _best_gamma,
     [
         ([12, -1, 0, 3, -1, 9, 1, -1], [1.0, 1.1, 1.1, 1.2, 1.2, 1.3, 1.3, 1.4, 1.5]),
         ([0, 0, -1, 1], [1.0, 1.2, 1.4, 1.6]),
@@ -102,8 +102,9 @@ check_best_gamma = Check(
         ([0, 1, -1, 0, 2, 0], [1.0, 1.4, 1.7, 2.1, 2.2]),
     ],
     {
-        "a round without a match drafts nothing."
-        " Its pass takes times[0] for every γ.": lambda lengths, times: _best_gamma(lengths, times),
+        "a round without a match drafts nothing. Its pass takes times[0] for every γ.": {
+            "free": False
+        },
         "that is the longest possible copy. A longer draft makes every round with a draft slower,"
         " so compare tokens per second.": lambda lengths, times: max(max(lengths), 0),
         "that is the longest draft allowed,"

@@ -7,8 +7,6 @@ import numpy as np
 from specdec_book.exercises.check import Check
 from specdec_lite.tree import TokenTree
 
-PARENTS = [[-1, 0, 1], [-1, -1, 0, 0, 0, 1, 1, 1], [-1, -1, 0, 1, 2, 2, 4], [-1, 0, 0, 2, 0, 3]]
-
 
 def _mask(parents: Sequence[int]) -> np.ndarray:
     return TokenTree([0] * len(parents), parents).mask.numpy().astype(int)
@@ -43,7 +41,12 @@ def _causal(parents: Sequence[int]) -> np.ndarray:
 check_mask = Check(
     "fn(parents) → n rows of n entries: 1 if node i may see node j, else 0",
     _mask,
-    [(parents,) for parents in PARENTS],
+    [
+        ([-1, 0, 1],),
+        ([-1, -1, 0, 0, 0, 1, 1, 1],),
+        ([-1, -1, 0, 1, 2, 2, 4],),
+        ([-1, 0, 0, 2, 0, 3],),
+    ],
     {
         "that is the plain causal mask: every node sees all earlier nodes, including those of other"
         " branches."
@@ -91,9 +94,7 @@ check_expected_tokens = Check(
     _expected,
     [(paths, ACCURACIES) for paths in TREES],
     {
-        "the target adds one token to every round: the sum begins at 1.": lambda paths, a: (
-            _expected(paths, a, 0.0)
-        ),
+        "the target adds one token to every round: the sum begins at 1.": {"own": 0.0},
         "every node counts, not only the leaves: a node adds one token whenever the text passes"
         " through it.": lambda paths, a: _expected(_leaves(paths), a),
         "a node is reached only if all its ancestors are right: multiply along"
@@ -102,20 +103,6 @@ check_expected_tokens = Check(
         " their own.": lambda paths, a: 1 + sum(len(path) * _worth(path, a) for path in paths),
     },
 )
-
-
-WORTHS = [
-    [0.5, 0.25, 0.2, 0.1, 0.05],
-    [0.6, 0.36, 0.2, 0.15, 0.1, 0.09, 0.05],
-    [0.5, 0.4, 0.05],
-    [0.5, 0.25],
-]
-TIMES = [
-    [1.0, 1.02, 1.05, 1.1, 1.2, 1.5],
-    [1.0, 1.3, 1.3, 1.3, 1.5, 1.5, 1.8, 1.9],
-    [1.0, 1.3, 1.35, 1.6],
-    [0.8, 1.2, 1.6],
-]
 
 
 def _best_size(worths: Sequence[float], times: Sequence[float]) -> int:
@@ -132,7 +119,12 @@ def _one_too_few(worths: Sequence[float], times: Sequence[float]) -> int:
 check_best_size = Check(
     "fn(worths, times) → the number of nodes that decodes fastest",
     _best_size,
-    list(zip(WORTHS, TIMES)),
+    [
+        ([0.5, 0.25, 0.2, 0.1, 0.05], [1.0, 1.02, 1.05, 1.1, 1.2, 1.5]),
+        ([0.6, 0.36, 0.2, 0.15, 0.1, 0.09, 0.05], [1.0, 1.3, 1.3, 1.3, 1.5, 1.5, 1.8, 1.9]),
+        ([0.5, 0.4, 0.05], [1.0, 1.3, 1.35, 1.6]),
+        ([0.5, 0.25], [0.8, 1.2, 1.6]),
+    ],
     {
         "more nodes always give more tokens per round, but not more tokens per second: divide by"
         " the time of the round.": lambda worths, times: len(worths),

@@ -3,16 +3,6 @@
 from specdec_book.exercises.check import Check
 from specdec_lite import roofline
 
-WIDTHS_TOKENS_BATCHES = [(2, 1, 1), (4, 1, 1), (2, 8, 1), (1, 5, 4), (0.5, 3, 16)]
-MACHINES = [
-    (2, 2e12, 312e12, 1),
-    (2, 2e12, 312e12, 8),
-    (1, 1.2e12, 275e12, 4),
-    (2, 2e10, 3e10, 16),
-    (4, 2e10, 7e10, 1),
-]
-MODELS = [(70e9, 2, 320e3), (10e6, 2, 10e3), (7e9, 0.5, 512e3)]
-
 
 def free_tokens(bytes_per_weight: float, bandwidth: float, throughput: float, batch: int) -> int:
     """Return the most tokens of each of `batch` sequences that one pass can take without waiting
@@ -30,7 +20,7 @@ def crossover_context(
 check_intensity = Check(
     "fn(bytes_per_weight, tokens, batch) → operations per byte of weights read",
     roofline.arithmetic_intensity,
-    WIDTHS_TOKENS_BATCHES,
+    [(2, 1, 1), (4, 1, 1), (2, 8, 1), (1, 5, 4), (0.5, 3, 16)],
     {
         "half of it: each weight is used for a multiplication *and* an addition, which are two"
         " operations.": lambda width, tokens, batch: tokens * batch / width,
@@ -52,7 +42,13 @@ check_free_tokens = Check(
     "fn(bytes_per_weight, bandwidth, throughput, batch) → tokens per sequence that take no more"
     " time than one token, in the roofline's model",
     free_tokens,
-    MACHINES,
+    [
+        (2, 2e12, 312e12, 1),
+        (2, 2e12, 312e12, 8),
+        (1, 1.2e12, 275e12, 4),
+        (2, 2e10, 3e10, 16),
+        (4, 2e10, 7e10, 1),
+    ],
     {
         "that is positions per pass; a batch shares them, so divide by it before"
         " rounding down.": lambda width, bandwidth, throughput, batch: free_tokens(
@@ -68,9 +64,7 @@ check_free_tokens = Check(
         "where even one token waits for arithmetic, none is free: answer 0.": lambda *case: max(
             1, free_tokens(*case)
         ),
-        "one too many: that pass already waits for arithmetic.": lambda *case: (
-            free_tokens(*case) + 1
-        ),
+        "one too many: that pass already waits for arithmetic.": 1,
     },
 )
 
@@ -79,7 +73,7 @@ check_crossover_context = Check(
     "fn(parameters, bytes_per_weight, cache_bytes_per_token) → context length at which the cache"
     " is as large as the weights",
     crossover_context,
-    MODELS,
+    [(70e9, 2, 320e3), (10e6, 2, 10e3), (7e9, 0.5, 512e3)],
     {
         "the weights' size in bytes is parameters × bytes_per_weight.": lambda n, width, cache: (
             n / cache

@@ -5,18 +5,16 @@ import numpy as np
 from specdec_book.exercises.check import Check
 from specdec_lite import theory
 
-ROUNDS = [  # γ, c, v, o and o₀
-    (4, 0.1, 1.05, 0.1, 0.04),
-    (8, 0.2, 1.3, 0.15, 0.1),
-    (1, 0.0, 1.0, 0.0, 0.0),
-    (3, 0.5, 2.0, 0.2, 0.25),
-]
-RATES = [[0.821, 0.609, 0.437], [0.58, 0.34, 0.22, 0.15, 0.11], [1.0, 0.5], [0.7]]
 check_break_even = Check(
     "fn(gamma, c, verify, overhead, plain_overhead) → the τ at which a round is as fast as plain"
     " decoding",
     theory.break_even_tokens,
-    ROUNDS,
+    [  # γ, c, v, o and o₀
+        (4, 0.1, 1.05, 0.1, 0.04),
+        (8, 0.2, 1.3, 0.15, 0.1),
+        (1, 0.0, 1.0, 0.0, 0.0),
+        (3, 0.5, 2.0, 0.2, 0.25),
+    ],
     {
         "that is the paper's cost: verification counts as one pass,"
         " and the rest as free.": lambda g, c, v, o, o_0: 1 + g * c,
@@ -34,7 +32,7 @@ check_break_even = Check(
 check_conditional = Check(
     "fn(rates) → accepted ÷ tested by position, from rates that are shares of all drafts",
     lambda rates: theory.conditional_acceptance(rates)[0],
-    [(rates,) for rates in RATES],
+    [([0.821, 0.609, 0.437],), ([0.58, 0.34, 0.22, 0.15, 0.11],), ([1.0, 0.5],), ([0.7],)],
     {
         "those are the printed ones:"
         " a draft rejected early counts in them at every later position.": lambda rates: rates,

@@ -6,8 +6,6 @@ from specdec_book.exercises.check import Check
 
 Table = dict[int, list[int]]
 
-ROWS = [([0.1, 2.0, -1.0, 0.7], 2), ([5.0, 1.0, 3.0], 3), ([-2.0, -0.5, -1.0, -3.0], 1)]
-
 
 def _successors(row: Sequence[float], k: int) -> list[int]:
     return sorted(range(len(row)), key=lambda token: -row[token])[:k]
@@ -16,7 +14,7 @@ def _successors(row: Sequence[float], k: int) -> list[int]:
 check_successors = Check(
     "fn(row, k) → the ids of the k largest logits, the largest first",
     _successors,
-    ROWS,
+    [([0.1, 2.0, -1.0, 0.7], 2), ([5.0, 1.0, 3.0], 3), ([-2.0, -0.5, -1.0, -3.0], 1)],
     {
         "these are the logits. The table stores tokens:"
         " the positions of these logits.": lambda row, k: sorted(row, reverse=True)[:k],
@@ -27,14 +25,6 @@ check_successors = Check(
         " not the smallest id.": lambda row, k: sorted(_successors(row, k)),
     },
 )
-
-
-TREES = [
-    ({5: [1, 2], 1: [7, 8], 2: [9]}, 5, [0, 1, 0, 1], [-1, -1, 0, 0]),
-    ({5: [1, 2], 1: [7], 2: [9]}, 5, [0, 1, 1, 0, 0], [-1, -1, 0, 1, 2]),
-    ({3: [3, 4]}, 3, [0, 0, 1], [-1, 0, 1]),
-    ({}, 3, [0, 0], [-1, 0]),
-]
 
 
 def _tree(
@@ -54,23 +44,20 @@ check_tree = Check(
     " ranks[i] of its parent. It is left out if there is no such successor or if its parent was"
     " left out.",
     _tree,
-    TREES,
+    [
+        ({5: [1, 2], 1: [7, 8], 2: [9]}, 5, [0, 1, 0, 1], [-1, -1, 0, 0]),
+        ({5: [1, 2], 1: [7], 2: [9]}, 5, [0, 1, 1, 0, 0], [-1, -1, 0, 1, 2]),
+        ({3: [3, 4]}, 3, [0, 0, 1], [-1, 0, 1]),
+        ({}, 3, [0, 0], [-1, 0]),
+    ],
     {
         "every node got a successor of the root. A node takes a successor of its own"
         " parent.": lambda table, root, ranks, parents: [
             table[root][rank] for rank in ranks if rank < len(table.get(root, []))
         ],
-        "a node whose parent was left out must be left out"
-        " too.": lambda table, root, ranks, parents: _tree(table, root, ranks, parents, drop=False),
+        "a node whose parent was left out must be left out too.": {"drop": False},
     },
 )
-
-
-TEXTS = [
-    ({1: [2, 3], 2: [1]}, [1, 2, 1, 3, 4, 1, 2], 2),
-    ({7: [7, 8]}, [7, 7, 8, 7, 8, 9], 2),
-    ({}, [1, 2, 3], 1),
-]
 
 
 def _hits(table: Table, text: Sequence[int], ranks: int) -> list[int]:
@@ -85,7 +72,11 @@ check_rates = Check(
     "fn(table, text, ranks) → for each rank, how often the next token has this rank. The rate is"
     " relative to all tokens of the text that have a next token.",
     lambda table, text, ranks: [hit / (len(text) - 1) for hit in _hits(table, text, ranks)],
-    TEXTS,
+    [
+        ({1: [2, 3], 2: [1]}, [1, 2, 1, 3, 4, 1, 2], 2),
+        ({7: [7, 8]}, [7, 7, 8, 7, 8, 9], 2),
+        ({}, [1, 2, 3], 1),
+    ],
     {
         "tokens without an entry in the table count too:"
         " nothing can be drafted after them.": lambda table, text, ranks: [

@@ -8,14 +8,6 @@ from specdec_book.exercises.check import Check
 from specdec_lite import theory
 from specdec_lite.scheduling import within
 
-BATCHES = [(0.8, 4, 1), (0.8, 4, 2), (0.8, 4, 8), (0.6, 2, 4), (1.0, 3, 5), (0.0, 3, 2)]
-ROUNDS = [  # α, and the seconds of a round with γ = 0, 1, 2 …
-    (0.8, [1.0, 1.1, 1.2, 1.3, 1.4]),
-    (0.8, [1.0, 1.9, 2.8, 3.7]),
-    (0.3, [1.0, 1.2, 1.3, 1.4]),
-    (0.9, [2.0, 2.0, 2.0, 9.0]),
-    (0.0, [1.0, 1.1]),
-]
 MOVES = [[1, -1, -1, -1], [-1, -1, 2, 2], [-1, 3, 2, 2], [-1, -1, -1, -1]]
 """Of the states (begin, in, digits, end) by the tokens {, }, 0, 1; −1: not allowed."""
 LOOP = [[1, -1], [0, 1]]
@@ -63,7 +55,7 @@ def masks(moves: Sequence[Sequence[int]], state: int, drafted: Sequence[int]) ->
 check_minimum_tokens = Check(
     "fn(alpha, gamma, batch) → tokens per row and pass if all rows are cut to the shortest",
     minimum_tokens,
-    BATCHES,
+    [(0.8, 4, 1), (0.8, 4, 2), (0.8, 4, 8), (0.6, 2, 4), (1.0, 3, 5), (0.0, 3, 2)],
     {
         "that is a row with a length of its own: a position counts only if every row"
         " accepted it.": lambda alpha, gamma, batch: tokens(alpha, gamma),
@@ -75,14 +67,6 @@ check_minimum_tokens = Check(
         " position counts.": lambda alpha, gamma, batch: tokens(alpha, gamma) / batch,
     },
 )
-
-
-FED = [  # tokens in each row's cache, and the drafted tokens that each row is fed
-    ([10, 4], [3, 1]),
-    ([7, 7, 2], [0, 2, 2]),
-    ([5], [2]),
-    ([3, 20, 8], [4, 0, 1]),
-]
 
 
 def _positions(lengths: Sequence[int], drafts: Sequence[int], last: int = 1, at_end: bool = True):
@@ -98,31 +82,27 @@ def _positions(lengths: Sequence[int], drafts: Sequence[int], last: int = 1, at_
 check_positions = Check(
     "fn(lengths, drafts) → positions of the tokens that each row is fed, padded with 0",
     _positions,
-    FED,
+    [  # tokens in each row's cache, and the drafted tokens that each row is fed
+        ([10, 4], [3, 1]),
+        ([7, 7, 2], [0, 2, 2]),
+        ([5], [2]),
+        ([3, 20, 8], [4, 0, 1]),
+    ],
     {
         "those are the positions of the longest row: each row continues its"
         " own text.": lambda lengths, drafts: _positions([max(lengths)] * len(lengths), drafts),
-        "the last token of the text is fed too, before the drafted ones.": lambda lengths, drafts: (
-            _positions(lengths, drafts, last=0)
-        ),
+        "the last token of the text is fed too, before the drafted ones.": {"last": 0},
         "positions begin at 0: a cache of n tokens holds positions 0 to n"
         " − 1.": lambda lengths, drafts: _positions([n + 1 for n in lengths], drafts),
-        "pad at the end, so that the first column holds every row's"
-        " last token.": lambda lengths, drafts: _positions(lengths, drafts, at_end=False),
+        "pad at the end, so that the first column holds every row's last token.": {"at_end": False},
     },
 )
 
 
-LOADS = [
-    (2.0, 100, 1.0, 0.03),
-    (2.0, 100, 3.36, 0.04),
-    (0.5, 400, 2.0, 0.02),
-    (10.0, 40, 1.5, 0.05),
-]
 check_running = Check(
     "fn(rate, tokens, per_round, seconds) → requests that run at a time",
     lambda rate, tokens, per_round, seconds: rate * tokens / per_round * seconds,
-    LOADS,
+    [(2.0, 100, 1.0, 0.03), (2.0, 100, 3.36, 0.04), (0.5, 400, 2.0, 0.02), (10.0, 40, 1.5, 0.05)],
     {
         "that is plain decoding: with drafts a round emits"
         " per_round tokens.": lambda rate, tokens, per_round, seconds: rate * tokens * seconds,
@@ -135,14 +115,6 @@ check_running = Check(
 )
 
 
-SWITCHES = [  # α, batches, and the seconds of plain passes and of rounds with γ = 1
-    (0.7, [1, 8, 64], [10.0, 10.5, 14.0], [12.0, 13.0, 26.0]),
-    (0.9, [1, 2], [1.0, 1.0], [1.0, 1.2]),
-    (0.5, [1, 2], [1.0, 1.0], [1.5, 1.2]),
-    (0.5, [1, 8, 32, 128], [5.0, 5.0, 6.0, 12.0], [6.0, 7.0, 8.5, 20.0]),
-]
-
-
 def _switch_off(alpha: float, batches, plain, drafted, bonus: float = 1.0) -> int:
     rows = zip(batches, plain, drafted, strict=True)
     return next((b for b, one, two in rows if (bonus + alpha) / two < 1 / one), 0)
@@ -151,12 +123,14 @@ def _switch_off(alpha: float, batches, plain, drafted, bonus: float = 1.0) -> in
 check_switch_off = Check(
     "fn(alpha, batches, plain, drafted) → first batch at which drafting loses; 0: none",
     _switch_off,
-    SWITCHES,
+    [  # α, batches, and the seconds of plain passes and of rounds with γ = 1
+        (0.7, [1, 8, 64], [10.0, 10.5, 14.0], [12.0, 13.0, 26.0]),
+        (0.9, [1, 2], [1.0, 1.0], [1.0, 1.2]),
+        (0.5, [1, 2], [1.0, 1.0], [1.5, 1.2]),
+        (0.5, [1, 8, 32, 128], [5.0, 5.0, 6.0, 12.0], [6.0, 7.0, 8.5, 20.0]),
+    ],
     {
-        "a round emits 1 + α tokens:"
-        " the target's own token is missing.": lambda alpha, batches, plain, drafted: _switch_off(
-            alpha, batches, plain, drafted, bonus=0.0
-        ),
+        "a round emits 1 + α tokens: the target's own token is missing.": {"bonus": 0.0},
         "a round takes longer, but emits more:"
         " compare tokens per second.": lambda alpha, batches, plain, drafted: _switch_off(
             0.0, batches, plain, drafted
@@ -173,7 +147,13 @@ check_switch_off = Check(
 check_chosen_gamma = Check(
     "fn(alpha, seconds) → γ. seconds[γ]: duration of a round with γ drafts.",
     chosen_gamma,
-    ROUNDS,
+    [  # α, and the seconds of a round with γ = 0, 1, 2 …
+        (0.8, [1.0, 1.1, 1.2, 1.3, 1.4]),
+        (0.8, [1.0, 1.9, 2.8, 3.7]),
+        (0.3, [1.0, 1.2, 1.3, 1.4]),
+        (0.9, [2.0, 2.0, 2.0, 9.0]),
+        (0.0, [1.0, 1.1]),
+    ],
     {
         "that is the most tokens a round;"
         " divide them by the round's seconds.": lambda alpha, seconds: len(seconds) - 1,
@@ -186,11 +166,10 @@ check_chosen_gamma = Check(
 )
 
 
-SURVIVALS = [[0.9, 0.8, 0.5], [1.0, 0.5, 1.0, 0.25], [0.3], [0.7, 0.0, 0.9]]
 check_survivals = Check(
     "fn(chances) → the probability of each drafted token to survive",
     lambda chances: np.cumprod(chances).tolist(),
-    [(chances,) for chances in SURVIVALS],
+    [([0.9, 0.8, 0.5],), ([1.0, 0.5, 1.0, 0.25],), ([0.3],), ([0.7, 0.0, 0.9],)],
     {
         "a token survives only if all tokens before it were accepted"
         " too: multiply.": lambda chances: list(chances),
@@ -199,16 +178,6 @@ check_survivals = Check(
         ),
     },
 )
-
-
-CHANCES = [
-    ([0.8, 1.0], [1.0, 2.0, 2.3]),
-    ([0.9, 0.8, 0.7], [1.0, 1.1, 1.2, 1.3]),
-    ([0.9, 0.3, 0.9, 0.9], [1.0, 1.2, 1.5, 1.6, 1.7]),
-    ([0.6, 0.9, 0.9, 0.9], [1.0, 1.7, 1.75, 1.8, 1.85]),
-    ([0.7, 0.5, 0.5], [1.0, 1.3, 1.4, 1.6]),
-    ([0.5, 0.5], [0.8, 1.2, 1.6]),
-]
 
 
 def _speeds(
@@ -227,27 +196,24 @@ check_admitted = Check(
     "fn(chances, times) → number of drafted tokens to verify. One more token is verified as long"
     " as it raises the expected tokens per time, and no further.",
     _admitted,
-    CHANCES,
+    [
+        ([0.8, 1.0], [1.0, 2.0, 2.3]),
+        ([0.9, 0.8, 0.7], [1.0, 1.1, 1.2, 1.3]),
+        ([0.9, 0.3, 0.9, 0.9], [1.0, 1.2, 1.5, 1.6, 1.7]),
+        ([0.6, 0.9, 0.9, 0.9], [1.0, 1.7, 1.75, 1.8, 1.85]),
+        ([0.7, 0.5, 0.5], [1.0, 1.3, 1.4, 1.6]),
+        ([0.5, 0.5], [0.8, 1.2, 1.6]),
+    ],
     {
         "that searches all lengths, so whether a token is tested depends on later chances, and"
         " these depend on the token: the distribution changes."
         " Stop at the first drop.": lambda chances, times: int(np.argmax(_speeds(chances, times))),
-        "a token counts only if all earlier ones were accepted:"
-        " multiply the chances.": lambda chances, times: _admitted(chances, times, product=False),
-        "the target adds one token to every round: the sum begins at 1.": lambda chances, times: (
-            _admitted(chances, times, own=0.0)
-        ),
+        "a token counts only if all earlier ones were accepted: multiply the chances.": {
+            "product": False
+        },
+        "the target adds one token to every round: the sum begins at 1.": {"own": 0.0},
     },
 )
-
-
-BUDGETS = [
-    ([[0.9, 0.9, 0.9], [0.6, 0.6, 0.6]], 3),
-    ([[0.9, 0.9, 0.9], [0.3, 0.3, 0.3]], 3),
-    ([[0.5, 1.0, 1.0], [0.8, 0.7, 0.2], [0.9, 0.1, 0.9]], 5),
-    ([[0.8, 0.5], [0.7]], 0),
-    ([[0.6, 0.95], [0.7, 0.9], []], 4),
-]
 
 
 def _without_products(chances: Sequence[Sequence[float]], budget: int) -> list[int]:
@@ -273,7 +239,13 @@ def _shared(chances: Sequence[Sequence[float]], budget: int) -> list[int]:
 check_lengths = Check(
     "fn(chances, budget) → the number of verified tokens of each row",
     lambda chances, budget: within(budget, chances),
-    BUDGETS,
+    [
+        ([[0.9, 0.9, 0.9], [0.6, 0.6, 0.6]], 3),
+        ([[0.9, 0.9, 0.9], [0.3, 0.3, 0.3]], 3),
+        ([[0.5, 1.0, 1.0], [0.8, 0.7, 0.2], [0.9, 0.1, 0.9]], 5),
+        ([[0.8, 0.5], [0.7]], 0),
+        ([[0.6, 0.95], [0.7, 0.9], []], 4),
+    ],
     {
         "a token counts only if all earlier ones were accepted:"
         " sort by the products.": _without_products,

@@ -6,14 +6,6 @@ import numpy as np
 
 from specdec_book.exercises.check import Check
 
-SURE = [
-    ([0.9, 0.8, 0.3, 0.9, 0.2], 0.4),
-    ([0.9, 0.8, 0.7], 0.4),
-    ([0.1, 0.9], 0.4),
-    ([0.9, 0.2, 0.9, 0.9], 0.4),
-    ([0.5, 0.4, 0.39, 0.9], 0.4),
-]
-
 
 def _length(q: Sequence[float], threshold: float, after: int = 1) -> int:
     at = next((i for i, value in enumerate(q) if value < threshold), None)
@@ -23,10 +15,16 @@ def _length(q: Sequence[float], threshold: float, after: int = 1) -> int:
 check_length = Check(
     "fn(q, threshold) → number of drafted tokens",
     _length,
-    SURE,
+    [
+        ([0.9, 0.8, 0.3, 0.9, 0.2], 0.4),
+        ([0.9, 0.8, 0.7], 0.4),
+        ([0.1, 0.9], 0.4),
+        ([0.9, 0.2, 0.9, 0.9], 0.4),
+        ([0.5, 0.4, 0.39, 0.9], 0.4),
+    ],
     {
         "that drops the unsure token after looking at it, which changes the distribution: stop"
-        " after it, never before.": lambda q, threshold: _length(q, threshold, after=0),
+        " after it, never before.": {"after": 0},
         "drafting ends at the first unsure token; you count sure ones"
         " after it.": lambda q, threshold: sum(value >= threshold for value in q),
         "a token exactly at the threshold is sure enough: stop below it.": lambda q, threshold: (
@@ -34,15 +32,6 @@ check_length = Check(
         ),
     },
 )
-
-
-RISKS = [
-    ([0.9, 0.9, 0.9, 0.9, 0.9], 0.3),
-    ([0.8, 0.95, 0.6, 0.9], 0.3),
-    ([0.99, 0.99, 0.99], 0.3),
-    ([0.9, 0.7, 0.9, 0.9, 0.5], 0.5),
-    ([0.5, 0.9], 0.5),
-]
 
 
 def _risk_length(chances: Sequence[float], risk: float, after: int = 1) -> int:
@@ -54,10 +43,16 @@ def _risk_length(chances: Sequence[float], risk: float, after: int = 1) -> int:
 check_risk_length = Check(
     "fn(chances, risk) → number of drafted tokens",
     _risk_length,
-    RISKS,
+    [
+        ([0.9, 0.9, 0.9, 0.9, 0.9], 0.3),
+        ([0.8, 0.95, 0.6, 0.9], 0.3),
+        ([0.99, 0.99, 0.99], 0.3),
+        ([0.9, 0.7, 0.9, 0.9, 0.5], 0.5),
+        ([0.5, 0.9], 0.5),
+    ],
     {
         "that drops the last token after looking at it, which changes the distribution: stop after"
-        " it, never before.": lambda chances, risk: _risk_length(chances, risk, after=0),
+        " it, never before.": {"after": 0},
         "that looks at one token at a time: all tokens so far are accepted with the product of"
         " their chances.": lambda chances, risk: _length(chances, 1 - risk),
         "probabilities of rejection do not add up:"
@@ -69,15 +64,6 @@ check_risk_length = Check(
 )
 
 
-GUESSES = [
-    ([1, 2, 3], [1, 2, 9, 4]),
-    ([5, 6], [6, 5, 5]),
-    ([1, 2], [1, 2, 3]),
-    ([7, 8, 9, 7], [7, 8, 9, 7, 1]),
-    ([4, 1, 2, 3], [4, 5, 2, 3, 0]),
-]
-
-
 def _agreement(guess: Sequence[int], text: Sequence[int]) -> int:
     pairs = enumerate(zip(guess, text))
     return next((i for i, (a, b) in pairs if a != b), len(guess))
@@ -86,7 +72,13 @@ def _agreement(guess: Sequence[int], text: Sequence[int]) -> int:
 check_score = Check(
     "fn(guess, text) → tokens that a round with this draft would have emitted",
     lambda guess, text: _agreement(guess, text) + 1,
-    GUESSES,
+    [
+        ([1, 2, 3], [1, 2, 9, 4]),
+        ([5, 6], [6, 5, 5]),
+        ([1, 2], [1, 2, 3]),
+        ([7, 8, 9, 7], [7, 8, 9, 7, 1]),
+        ([4, 1, 2, 3], [4, 5, 2, 3, 0]),
+    ],
     {
         "those are the accepted tokens; the target adds one of its own in every round.": _agreement,
         "that counts the whole draft as accepted:"
@@ -97,11 +89,10 @@ check_score = Check(
 )
 
 
-LAYERS = [(0.3, 6, 2.0, 1.2), (0.1, 4, 1.5, 1.5), (0.5, 8, 3.0, 1.1), (0.2, 5, 1.2, 1.6)]
 check_cascade_gain = Check(
     "fn(c, gamma, tau, v) → speedup of a target's round whose draft comes from a cascade",
     lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma * v / tau),
-    LAYERS,
+    [(0.3, 6, 2.0, 1.2), (0.1, 4, 1.5, 1.5), (0.5, 8, 3.0, 1.1), (0.2, 5, 1.2, 1.6)],
     {
         "an inner round verifies several tokens: it costs v passes of the"
         " middle model.": lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma / tau),
@@ -112,15 +103,6 @@ check_cascade_gain = Check(
         ),
     },
 )
-
-
-PLAYED = [  # tokens, costs and rounds of each drafter, and the bonus
-    ([9.0, 4.0], [6.0, 4.0], [5.0, 4.0], 0.05),
-    ([9.0, 7.0], [6.0, 5.0], [5.0, 0.5], 0.3),
-    ([4.0], [4.0], [4.0], 0.0),
-    ([0.5, 4.3], [0.75, 3.6], [0.5, 3.0], 0.5),
-    ([0.6, 0.3], [0.75, 0.5], [0.5, 0.5], 0.5),
-]
 
 
 def _choice(
@@ -138,10 +120,17 @@ def _choice(
 check_choice = Check(
     "fn(tokens, costs, rounds, bonus) → number of the drafter that plays; −1: none",
     _choice,
-    PLAYED,
+    [  # tokens, costs and rounds of each drafter, and the bonus
+        ([9.0, 4.0], [6.0, 4.0], [5.0, 4.0], 0.05),
+        ([9.0, 7.0], [6.0, 5.0], [5.0, 0.5], 0.3),
+        ([4.0], [4.0], [4.0], 0.0),
+        ([0.5, 4.3], [0.75, 3.6], [0.5, 3.0], 0.5),
+        ([0.6, 0.3], [0.75, 0.5], [0.5, 0.5], 0.5),
+    ],
     {
-        "a drafter with an index of 1 or less is slower than plain decoding: return"
-        " −1.": lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, bonus, plain=0),
+        "a drafter with an index of 1 or less is slower than plain decoding: return −1.": {
+            "plain": 0
+        },
         "the bonus is missing: a drafter that waits must be tried again at"
         " some time.": lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, 0.0),
         "divide by the costs, not by the rounds: a long draft may emit more and"
@@ -150,11 +139,10 @@ check_choice = Check(
 )
 
 
-OVERLAP = [(0.1, 6, 0.8), (0.3, 4, 0.5), (0.05, 4, 1.0), (0.2, 5, 0.0)]
 check_overlap_gain = Check(
     "fn(c, gamma, hit) → speedup if a share of all drafts was made during verification",
     lambda c, gamma, hit: (1 + c * gamma) / (1 + (1 - hit) * c * gamma),
-    OVERLAP,
+    [(0.1, 6, 0.8), (0.3, 4, 0.5), (0.05, 4, 1.0), (0.2, 5, 0.0)],
     {
         "after a miss the draft is made after the verdict:"
         " only hits save its time.": lambda c, gamma, hit: 1 + c * gamma,
@@ -165,14 +153,6 @@ check_overlap_gain = Check(
         ),
     },
 )
-
-
-RIGHTS = [
-    ([3, 0, 1, 4, 2, 0, 0, 5, 1, 0, 2, 1], 2, 0.1),
-    ([3, 0, 1, 4, 2, 0, 0, 5, 1, 0, 2, 1], 4, 0.3),
-    ([0, 0, 0, 0, 0], 3, 0.2),
-    ([8, 7, 6, 5, 4, 3, 2, 1, 0], 4, 0.05),
-]
 
 
 def _constant_speed(
@@ -196,30 +176,32 @@ def _constant_speed(
 check_constant_speed = Check(
     "fn(right, gamma, c) → tokens per pass time of a constant draft length",
     _constant_speed,
-    RIGHTS,
+    [
+        ([3, 0, 1, 4, 2, 0, 0, 5, 1, 0, 2, 1], 2, 0.1),
+        ([3, 0, 1, 4, 2, 0, 0, 5, 1, 0, 2, 1], 4, 0.3),
+        ([0, 0, 0, 0, 0], 3, 0.2),
+        ([8, 7, 6, 5, 4, 3, 2, 1, 0], 4, 0.05),
+    ],
     {
         "every round adds one token of the target after the accepted ones: move on by accepted"
-        " + 1.": lambda right, gamma, c: _constant_speed(right, gamma, c, added=0),
-        "rejected drafts cost time too: count all drafted tokens.": lambda right, gamma, c: (
-            _constant_speed(right, gamma, c, wasted=False)
-        ),
+        " + 1.": {"added": 0},
+        "rejected drafts cost time too: count all drafted tokens.": {"wasted": False},
         "the last draft is cut: before the end of the text, at most len(right) − position − 1"
-        " tokens are drafted.": lambda right, gamma, c: _constant_speed(right, gamma, c, cut=False),
+        " tokens are drafted.": {"cut": False},
     },
 )
 
 
-NOISES = [
-    ([0.5, 0.3, 0.2], [0.1, 0.9, 0.2]),
-    ([0.5, 0.3, 0.2], [-0.6, -0.5, 1.4]),
-    ([0.1, 0.2, 0.7], [2.0, 0.5, -0.3]),
-    ([0.25, 0.25, 0.5], [1.2, -0.4, 0.1]),
-    ([0.6, 0.39, 0.01], [0.1, 0.3, 0.9]),
-]
 check_shared_draw = Check(
     "fn(p, noise) → the token that Gumbel noise draws from a distribution",
     lambda p, noise: int(np.argmax(np.log(p) + np.asarray(noise))),
-    NOISES,
+    [
+        ([0.5, 0.3, 0.2], [0.1, 0.9, 0.2]),
+        ([0.5, 0.3, 0.2], [-0.6, -0.5, 1.4]),
+        ([0.1, 0.2, 0.7], [2.0, 0.5, -0.3]),
+        ([0.25, 0.25, 0.5], [1.2, -0.4, 0.1]),
+        ([0.6, 0.39, 0.01], [0.1, 0.3, 0.9]),
+    ],
     {
         "add the noise to log p, not to p: otherwise the token is not drawn"
         " from p.": lambda p, noise: int(np.argmax(np.asarray(p) + np.asarray(noise))),
@@ -227,9 +209,6 @@ check_shared_draw = Check(
         " without any noise: every draw would be the same.": lambda p, noise: int(np.argmax(p)),
     },
 )
-
-
-PREPARED = [(0.25, 4, 3, 0.0), (0.25, 4, 3, 0.1), (0.1, 2, 2, 0.5), (0.05, 6, 3, 0.2)]
 
 
 def _hit_gain(c: float, gamma: int, fan: int, growth: float, verdicts: int = 1) -> float:
@@ -240,10 +219,11 @@ def _hit_gain(c: float, gamma: int, fan: int, growth: float, verdicts: int = 1) 
 check_hit_gain = Check(
     "fn(c, gamma, fan, growth) → speedup of a round of Saguaro whose draft is ready",
     _hit_gain,
-    PREPARED,
+    [(0.25, 4, 3, 0.0), (0.25, 4, 3, 0.1), (0.1, 2, 2, 0.5), (0.05, 6, 3, 0.2)],
     {
-        "with gamma drafted tokens there are gamma + 1 verdicts: 0 to gamma"
-        " accepted.": lambda c, gamma, fan, growth: _hit_gain(c, gamma, fan, growth, verdicts=0),
+        "with gamma drafted tokens there are gamma + 1 verdicts: 0 to gamma accepted.": {
+            "verdicts": 0
+        },
         "that prices all prepared drafts as free:"
         " the round lasts until they are finished.": lambda c, gamma, fan, growth: 1 + c * gamma,
         "the target verifies while the drafts are prepared: take the longer of the two times, not"

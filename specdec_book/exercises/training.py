@@ -11,12 +11,6 @@ LAWS = [
     ([0.7, 0.2, 0.1], [0.6, 0.3, 0.1]),
     ([0.1, 0.9], [0.9, 0.1]),
 ]
-ROUNDS = [
-    (4, [(2, True), (3, False), (0, True)]),
-    (1, [(0, True), (0, True)]),
-    (7, [(3, False), (1, True)]),
-]
-BLOCKS = [(0.8, 0.5, 2, 2, 0.1), (0.75, 0.4, 3, 2, 0.25), (0.7, 0.7, 1, 4, 0.1)]
 
 
 def _variation(p: Sequence[float], q: Sequence[float]) -> float:
@@ -51,12 +45,17 @@ def _places(prompt: int, rounds: Sequence, bonus: bool = False, shift: int = 0) 
 check_places = Check(
     "fn(prompt, rounds) → for each rejected draft, the number of tokens before it",
     _places,
-    ROUNDS,
+    [
+        (4, [(2, True), (3, False), (0, True)]),
+        (1, [(0, True), (0, True)]),
+        (7, [(3, False), (1, True)]),
+    ],
     {
         "one too far: the recovered token is at that position, and the row after it predicts the"
-        " token that follows.": lambda prompt, rounds: _places(prompt, rounds, shift=1),
-        "a round that accepts all drafts rejects nothing. Its last token is a"
-        " bonus token.": lambda prompt, rounds: _places(prompt, rounds, bonus=True),
+        " token that follows.": {"shift": 1},
+        "a round that accepts all drafts rejects nothing. Its last token is a bonus token.": {
+            "bonus": True
+        },
         "the text grows. Every round adds its accepted tokens and"
         " one more.": lambda prompt, rounds: [prompt + k for k, refused in rounds if refused],
     },
@@ -84,10 +83,10 @@ check_hybrid = Check(
         "λ is the weight of the divergence: it must be near 1 while α is small.": lambda p, q: (
             _variation(p, q) + _kl(p, q) - _hybrid(p, q)
         ),
-        "mind the sign: λ = exp(−3α) is at most 1.": lambda p, q: _hybrid(p, q, sign=1.0),
-        "that uses KL(q‖p). The hybrid begins as the forward divergence, KL(p‖q).": lambda p, q: (
-            _hybrid(p, q, reverse=True)
-        ),
+        "mind the sign: λ = exp(−3α) is at most 1.": {"sign": 1.0},
+        "that uses KL(q‖p). The hybrid begins as the forward divergence, KL(p‖q).": {
+            "reverse": True
+        },
     },
 )
 
@@ -139,7 +138,7 @@ check_blocks = Check(
     " passes. A block's first token is accepted at rate alpha, its others at rate beta, and a pass"
     " costs c. Source: Gao et al. 2024, arXiv 2412.12639 (Falcon's blocks).",
     _blocks,
-    BLOCKS,
+    [(0.8, 0.5, 2, 2, 0.1), (0.75, 0.4, 3, 2, 0.25), (0.7, 0.7, 1, 4, 0.1)],
     {
         "a pass drafts k tokens and is paid once."
         " The cost is passes · c, not c per token.": lambda alpha, beta, k, passes, c: (
@@ -150,7 +149,6 @@ check_blocks = Check(
         ),
         "the rates are exchanged. The first token of a block sees all tokens"
         " before it.": lambda alpha, beta, k, passes, c: _blocks(beta, alpha, k, passes, c),
-        "every block begins anew with a token that sees all tokens"
-        " before it.": lambda alpha, beta, k, passes, c: _blocks(alpha, beta, k, passes, c, False),
+        "every block begins anew with a token that sees all tokens before it.": {"anew": False},
     },
 )

@@ -18,7 +18,9 @@ PAIRS = [
 CASES = [(p, q, k) for p, q in PAIRS for k in (1, 2, 3)]
 
 
-def _siblings(p: Sequence[float], q: Sequence[float], k: int, remaining: Callable) -> float:
+def _siblings(
+    p: Sequence[float], q: Sequence[float], k: int, remaining: Callable = theory.residual
+) -> float:
     p, q = np.array(p), np.array(q)
     left = 1.0
     for _ in range(k):
@@ -27,77 +29,75 @@ def _siblings(p: Sequence[float], q: Sequence[float], k: int, remaining: Callabl
     return float(1 - left)
 
 
-def _unscaled(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return np.maximum(p - q, 0)
-
-
 check_sibling_acceptance = Check(
     "fn(p, q, k) → probability that the walk accepts one of k independent draws from q",
-    lambda p, q, k: _siblings(p, q, k, theory.residual),
+    _siblings,
     CASES,
     {
         "that tests every draw against the untouched p: after a rejection p becomes the residual,"
-        " norm(max(0, p − q)).": lambda p, q, k: _siblings(p, q, k, lambda p, q: p),
-        "the residual must be a distribution again: divide it by its sum.": lambda p, q, k: (
-            _siblings(p, q, k, _unscaled)
-        ),
+        " norm(max(0, p − q)).": {"remaining": lambda p, q: p},
+        "the residual must be a distribution again: divide it by its sum.": {
+            "remaining": lambda p, q: np.maximum(p - q, 0)
+        },
         "that is the probability that all k are accepted; one of them is enough.": lambda p, q, k: (
-            _siblings(p, q, 1, theory.residual) ** k
+            _siblings(p, q, 1) ** k
         ),
     },
 )
 
 
-def _cut(p: Sequence[float], q: Sequence[float], k: int, inside: Callable) -> float:
+_all_inside = lambda inside, k: sum(inside) ** k
+
+
+def _cut(p: Sequence[float], q: Sequence[float], k: int, inside: Callable = _all_inside) -> float:
     subsets = (h for size in range(len(p) + 1) for h in combinations(range(len(p)), size))
     return min(sum(p[x] for x in h) + 1 - inside([q[x] for x in h], k) for h in subsets)
 
 
 check_best_acceptance = Check(
     "fn(p, q, k) → the highest acceptance that any lossless rule reaches with k independent draws",
-    lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside) ** k),
+    _cut,
     CASES,
     {
-        "D is inside H only if all k draws are in H: raise it, q(H) to the k.": lambda p, q, k: (
-            _cut(p, q, k, lambda inside, k: sum(inside))
-        ),
-        "the draws may be different tokens of H: use (Σ q)^k, not Σ q^k.": lambda p, q, k: _cut(
-            p, q, k, lambda inside, k: sum(x**k for x in inside)
-        ),
+        "D is inside H only if all k draws are in H: raise it, q(H) to the k.": {
+            "inside": lambda inside, k: sum(inside)
+        },
+        "the draws may be different tokens of H: use (Σ q)^k, not Σ q^k.": {
+            "inside": lambda inside, k: sum(x**k for x in inside)
+        },
         "Σ min(p, k·q) is only an upper bound: it is not reached, because two draws may be one"
         " token.": lambda p, q, k: min(1.0, sum(min(a, k * b) for a, b in zip(p, q))),
     },
 )
 
 
-RATES = [[0.6, 0.15, 0.06], [0.4, 0.3, 0.1], [0.8], [0.2, 0.1]]
-TIMES = [
-    [1.0, 1.1, 1.15, 1.2, 1.3, 1.6, 2.2],
-    [1.0, 1.3, 1.35, 1.4, 1.45, 1.5, 1.55],
-    [1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2],
-    [1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.4],
-]
-
-
 def _tokens(rates: Sequence[float], nodes: int) -> float:
     return expected_tokens(best_shape(rates, nodes), rates)
 
 
-def _budget(rates: Sequence[float], times: Sequence[float], worth: Callable) -> int:
-    return int(np.argmax([worth(_tokens(rates, m), times, m) for m in range(len(times))]))
+_per_second = lambda tokens, time: tokens / time
+
+
+def _budget(rates: Sequence[float], times: Sequence[float], worth: Callable = _per_second) -> int:
+    return int(np.argmax([worth(_tokens(rates, m), time) for m, time in enumerate(times)]))
 
 
 check_best_budget = Check(
     "fn(rates, times) → the number of drafted nodes with the most tokens per second. times[m]:"
     " duration of a round with m nodes.",
-    lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens / times[m]),
-    list(zip(RATES, TIMES)),
+    _budget,
+    [
+        ([0.6, 0.15, 0.06], [1.0, 1.1, 1.15, 1.2, 1.3, 1.6, 2.2]),
+        ([0.4, 0.3, 0.1], [1.0, 1.3, 1.35, 1.4, 1.45, 1.5, 1.55]),
+        ([0.8], [1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2]),
+        ([0.2, 0.1], [1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.4]),
+    ],
     {
-        "that is the budget with the most tokens per *pass*: divide by the round's"
-        " time.": lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens),
-        "the target adds one token to every round,"
-        " drafted or not: begin at 1.": lambda rates, times: _budget(
-            rates, times, lambda tokens, times, m: (tokens - 1) / times[m]
-        ),
+        "that is the budget with the most tokens per *pass*: divide by the round's time.": {
+            "worth": lambda tokens, time: tokens
+        },
+        "the target adds one token to every round, drafted or not: begin at 1.": {
+            "worth": lambda tokens, time: (tokens - 1) / time
+        },
     },
 )
