@@ -15,21 +15,14 @@ def menu(name: str) -> traitlets.Enum:
 
 
 class Advice(Interactive):
-    """Six menus, the card that follows from them, and fields for one measured round.
-
-    Attributes:
-        target, machine, kind, engine: Keys of the menus.
-        batch, context: Concurrent requests, and tokens of each.
-        tau, gamma, speedup: One measured round; τ = 0 if there is none.
-        alpha: Acceptance rate of the reader's own text; 0 if it is not known.
-    """
+    """Six menus, the card that follows from them, and fields for one measured round."""
 
     module = "advice"
     label = "How to serve your target: six inputs, and one card of seven rows"
 
     target, machine, kind, engine = map(menu, ("target", "machine", "kind", "engine"))
-    batch, context = map(menu, ("batch", "context"))
-    tau = traitlets.Float(0, min=0, max=17)
+    batch, context = map(menu, ("batch", "context"))  # concurrent requests, and tokens of each
+    tau = traitlets.Float(0, min=0, max=17)  # of a measured round; 0 if there is none
     gamma = traitlets.Int(3, min=1, max=16)
     speedup = traitlets.Float(0, min=0, max=17)
-    alpha = traitlets.Float(0, min=0, max=1)
+    alpha = traitlets.Float(0, min=0, max=1)  # of the reader's own text; 0 if it is not known

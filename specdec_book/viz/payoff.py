@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 
-import traitlets
+from traitlets import Dict, Float, Int, List, Unicode
 
 from specdec_book.recordings import cards as recorded, measured
 from specdec_book.viz.interactive import Interactive
@@ -62,45 +62,27 @@ MACHINES = [
 class Payoff(Interactive):
     """Menus for a pair and a machine, sliders for the workload, and the speedup with its band.
 
-    Attributes:
-        pairs: Pairs of models, as `viz.serving.pair` returns them.
-        machines: Machines, as `cards` returns them.
-        engine: What engines reach of a datasheet: the fields of `Engine`.
-        command: Command that measures T(k) of a backend.
-        pair: Index in the menu of pairs.
-        machine: Index in the menu of machines.
-        alpha: Acceptance rate, 0 … 1.
-        gamma: Draft length, 1 … 16.
-        batch: Sequences in a pass, 1 … 256.
-        context: Tokens of each sequence, 0 … 131072.
-        price: Price of the machine per hour, in dollars, 0.1 … 30.
-        measured_tau: Tokens per round of a measured run; 0 if there is none, as in the next five.
-        measured_gamma: Draft length of that run.
-        measured_batch: Requests at a time of that run.
-        plain_rate: Tokens per second without drafts.
-        drafted_rate: Tokens per second of that run.
-        growth: T(γ + 1) ÷ T(1) of a backend, for 4-bit weights and laptops.
-        draft_cost: Time of a draft pass ÷ T(1) there.
+    The fields of a measured run count if its τ is above 0.
     """
 
     module = "payoff"
     label = "Will it pay: the cost of a round in plain steps, against the tokens that it emits"
 
-    pairs = traitlets.List(default_value=PAIRS, minlen=1)
-    machines = traitlets.List(default_value=MACHINES, minlen=1)
-    engine = traitlets.Dict(asdict(FITTED))
-    command = traitlets.Unicode(BENCH)
-    pair = traitlets.Int(0, min=0, max=len(PAIRS) - 1)
-    machine = traitlets.Int(0, min=0, max=len(MACHINES) - 1)
-    alpha = traitlets.Float(0.7, min=0, max=1)
-    gamma = traitlets.Int(4, min=1, max=16)
-    batch = traitlets.Int(1, min=1, max=256)
-    context = traitlets.Int(1024, min=0, max=131072)
-    price = traitlets.Float(3, min=0.1, max=30)
-    measured_tau = traitlets.Float(0, min=0, max=17)
-    measured_gamma = traitlets.Int(4, min=1, max=16)
-    measured_batch = traitlets.Int(1, min=1, max=256)
-    plain_rate = traitlets.Float(0, min=0)
-    drafted_rate = traitlets.Float(0, min=0)
-    growth = traitlets.Float(0, min=0, max=100)
-    draft_cost = traitlets.Float(0, min=0, max=100)
+    pairs = List(default_value=PAIRS, minlen=1)
+    machines = List(default_value=MACHINES, minlen=1)
+    engine = Dict(asdict(FITTED))  # what engines reach of a datasheet
+    command = Unicode(BENCH)  # which measures T(k) of a backend
+    pair = Int(0, min=0, max=len(PAIRS) - 1)
+    machine = Int(0, min=0, max=len(MACHINES) - 1)
+    alpha = Float(0.7, min=0, max=1)
+    gamma = Int(4, min=1, max=16)
+    batch = Int(1, min=1, max=256)  # sequences in a pass
+    context = Int(1024, min=0, max=131072)  # tokens of each sequence
+    price = Float(3, min=0.1, max=30)  # of the machine, in dollars per hour
+    measured_tau = Float(0, min=0, max=17)
+    measured_gamma = Int(4, min=1, max=16)
+    measured_batch = Int(1, min=1, max=256)
+    plain_rate = Float(0, min=0)  # tokens per second without drafts
+    drafted_rate = Float(0, min=0)
+    growth = Float(0, min=0, max=100)  # T(γ + 1) ÷ T(1) of a backend, for 4-bit weights and laptops
+    draft_cost = Float(0, min=0, max=100)  # time of a draft pass ÷ T(1) there

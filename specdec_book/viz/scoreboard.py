@@ -1,6 +1,6 @@
 """The scoreboard: counts and costs of every method as a table that sorts and filters."""
 
-import traitlets
+from traitlets import Bool, Dict, Enum, Int, List, Unicode
 
 from specdec_book.recordings.board import Board
 from specdec_book.viz.interactive import Interactive
@@ -65,38 +65,23 @@ def shortened(cell: dict) -> dict:
 
 
 class Scoreboard(Interactive):
-    """Every method of a board, sorted by any column, filtered, and drawn against its cost.
-
-    Attributes:
-        target: Name of the target.
-        machine: Name of the machine whose costs are used; "" without costs.
-        rows: One dict per method, as `table_of` returns them.
-        settings: As `settings_of` returns them.
-        setting: Number of the setting on display, from 0.
-        source: "all", or the source of drafts to which the table is limited.
-        fidelity: "all", or limit the table to "lossless" or "lossy" methods.
-        cost: Axis of the picture: "bytes" of memory, or "drift" from the target's distribution.
-        gain: Other axis of the picture: "over_best", or "tau" without costs.
-        sort: Name of the column that sorts the table.
-        down: Whether the largest value comes first.
-        chosen: Name of the selected row, or "".
-    """
+    """Every method of a board, sorted by any column, filtered, and drawn against its cost."""
 
     module = "scoreboard"
     label = "Scoreboard: every method beside plain decoding, as a table that sorts and filters"
 
-    target = traitlets.Unicode("")
-    machine = traitlets.Unicode("")
-    rows = traitlets.List(traitlets.Dict())
-    settings = traitlets.List(traitlets.Dict())
-    setting = traitlets.Int(0, min=0)
-    source = traitlets.Unicode("all")
-    fidelity = traitlets.Enum(("all", "lossless", "lossy"), "all")
-    cost = traitlets.Enum(("bytes", "drift"), "bytes")
-    gain = traitlets.Enum(("over_best", "tau"), "over_best")
-    sort = traitlets.Unicode("over_best")
-    down = traitlets.Bool(True)
-    chosen = traitlets.Unicode("")
+    target = Unicode("")
+    machine = Unicode("")  # whose costs are used; "" without costs
+    rows = List(Dict())  # one per method, as `table_of` returns them
+    settings = List(Dict())  # as `settings_of` returns them
+    setting = Int(0, min=0)  # number of the setting on display
+    source = Unicode("all")  # or the source of drafts to which the table is limited
+    fidelity = Enum(("all", "lossless", "lossy"), "all")
+    cost = Enum(("bytes", "drift"), "bytes")  # axis: memory, or distance from the target's row
+    gain = Enum(("over_best", "tau"), "over_best")  # other axis; "tau" without costs
+    sort = Unicode("over_best")  # the column that sorts the table
+    down = Bool(True)  # whether the largest value comes first
+    chosen = Unicode("")  # name of the selected row
 
     @classmethod
     def of(cls, board: Board, drift: dict | None = None, **state) -> "Scoreboard":

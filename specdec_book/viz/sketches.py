@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from specdec_book.viz.merged_tree import coordinates
 from specdec_book.viz.numbers import spaced_percent
 from specdec_book.viz.sketch import WIDTH, Sketch, SketchRow, visible
 from specdec_lite.tree import TokenTree
@@ -253,17 +254,13 @@ def token_tree(
     tree: TokenTree, words: Sequence[str], root: str, accepted: Sequence[int] = ()
 ) -> Sketch:
     """Draw a token tree downwards from the last committed token."""
-    parents, depth = list(tree.parents), tree.depth.tolist()
-    leaves = [i for i in range(len(parents)) if i not in parents]
-    x = {leaf: (rank + 0.5) * WIDTH / len(leaves) for rank, leaf in enumerate(_leaves(parents))}
-    for node in reversed(range(len(parents))):
-        if node not in x:
-            children = [i for i, parent in enumerate(parents) if parent == node]
-            x[node] = sum(x[child] for child in children) / len(children)
-    width = min(56, WIDTH / len(leaves) - 4)
-    y = lambda node: 8 + 54 * (depth[node] + 1)
+    parents, places = list(tree.parents), coordinates(tree)
+    step = WIDTH / (1 + max(height for _, height in places.values()))
+    x = {node: (height + 0.5) * step for node, (_, height) in places.items()}
+    width = min(56, step - 4)
+    y = lambda node: 8 + 54 * places[node][0]
     drawing = Sketch(
-        8 + 54 * (max(depth) + 2) - 22,
+        8 + 54 * (tree.levels + 1) - 22,
         f"Token tree after {root}: "
         + "; ".join(
             f"{words[i]} follows {words[parent] if parent >= 0 else root}"
@@ -280,14 +277,6 @@ def token_tree(
         kind = "accepted" if node in accepted else "draft"
         drawing.box(x[node] - width / 2, y(node), width, 28, kind, word)
     return drawing
-
-
-def _leaves(parents: Sequence[int], node: int = -1) -> list[int]:
-    """Return the leaves below a node from left to right, siblings in their order."""
-    children = [i for i, parent in enumerate(parents) if parent == node]
-    if not children:
-        return [node]
-    return [leaf for child in children for leaf in _leaves(parents, child)]
 
 
 def heads(count: int, words: Sequence[str]) -> Sketch:

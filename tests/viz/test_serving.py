@@ -5,14 +5,14 @@ from javascript import evaluate
 from mounting import pause, says
 
 from specdec_book.viz import Serving
-from specdec_book.viz.serving import MACHINES, PAIRS
+from specdec_book.viz.serving import DENSE, MACHINES, PAIRS, SMALL
 
 
 def test_capacity_is_the_memory_beside_the_weights():
     cases = [(0, 0, 512), (0, 0, 32768), (3, 2, 512)]
     cases = [(PAIRS[pair], MACHINES[machine], context) for pair, machine, context in cases]
     short, long, none = evaluate("serving", "capacity", cases)
-    left = 80e9 - 2 * (8.2e9 + 0.6e9)
+    left = 80e9 - 2 * (DENSE.parameters + SMALL.parameters)
     assert short == left // (512 * (147_456 + 114_688)) and long == left // (32768 * 262_144)
     assert none == 0, "the mixture's 60 GB do not fit into 24"
 
