@@ -51,7 +51,7 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
     name, operations = list(lanes.items())[-1]
     share = profiler.share(operations, "weights")
     fig.update_layout(
-        title=f"{name}, lowest lane: products with weights take {share:.0%} of its operations",
+        title=f"{name}, lowest lane: products with weights take {share:.0%} of its time",
         barmode="overlay",
         height=180 + 36 * len(lanes),
         xaxis_title="µs since the first operation, profiler running",

@@ -1,4 +1,4 @@
-// Two trees of one size: one grown by the draft's confidence, one with a fixed shape. A tree is a list of nodes
+// Two trees of one size: one grown by the drafter's confidence, one with a fixed shape. A tree is a list of nodes
 // { word, parent, worth, right }; its first n nodes are the tree of budget n.
 
 const NAMES = ["contexts", "budget", "context"];
@@ -103,7 +103,7 @@ function taskState(s) {
   if (ours > theirs)
     return `Found: with ${s.budget} nodes the grown tree has ${words(ours)}, the fixed tree ${theirs}.`;
   if (ours < theirs)
-    return `Here the fixed tree wins, ${theirs} to ${ours}: the draft was confident of a wrong word.`;
+    return `Here the fixed tree wins, ${theirs} to ${ours}: the drafter was confident of a wrong word.`;
   return `With ${s.budget} nodes each tree has ${words(ours)}.`;
 }
 
@@ -175,7 +175,7 @@ function render({ model, el }) {
     name: "growth",
     label: "A grown tree beside a fixed tree",
     task: "find the smallest budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
-    longestState: "Here the fixed tree wins, 3 to 2: the draft was confident of a wrong word.",
+    longestState: "Here the fixed tree wins, 3 to 2: the drafter was confident of a wrong word.",
     delay: 100,
     listens: ["budget", "context"],
   };

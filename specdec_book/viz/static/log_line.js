@@ -120,7 +120,7 @@ function conclude(found, stated) {
   const idle = rates.findLastIndex((rate) => rate > 0) + 1;
   if (idle > 0 && idle < rates.length)
     notes.push(
-      `no draft is accepted from position ${idle + 1} on: γ is too large, or the draft has a fault there`,
+      `no draft is accepted from position ${idle + 1} on: γ is too large, or the drafter has a fault there`,
     );
   const missing = [];
   if (found.drafted === 0) missing.push("drafts: nothing was drafted, so no rate follows");

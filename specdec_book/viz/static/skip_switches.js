@@ -7,7 +7,7 @@ const MAX_GAMMA = 16;
 const NEAR = 0.005;
 
 const formulas = {
-  // If nothing is skipped, the draft is the target.
+  // If nothing is skipped, the drafter is the target.
   rate: (rates, mask) => (mask ? Number(rates.slice(2 * mask, 2 * mask + 2)) / 100 : 1),
   // The first block's attention is the highest bit, its MLP the next one.
   bit: (layers, block, part) => 1 << (2 * (layers - 1 - block) + (part === "attention" ? 1 : 0)),
@@ -64,7 +64,7 @@ const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2
 
 function summary(s, r) {
   if (!s.mask)
-    return "No sublayer is skipped: the draft is the target, so it is always accepted and saves nothing.";
+    return "No sublayer is skipped: the drafter is the target, so it is always accepted and saves nothing.";
   const verdict =
     r.alpha > r.c
       ? `The predicted speedup is ${times(r.speed)} with ${plural(r.gamma, "draft")} per round.`
