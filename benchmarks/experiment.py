@@ -53,7 +53,6 @@ MODULES = {
     "formats-smollm2": "formats_smollm2",
     "batch-speed": "serving",
     "version-speed": "versions",
-    "engines": "engines",
     "live-page": "live",
     "live-smollm2": "live",
     "page-sizes": "page_sizes",

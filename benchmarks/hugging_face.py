@@ -35,24 +35,33 @@ class HuggingFace:
     Attention runs without cuDNN, as in this library.
 
     Args:
-        folder: Folder with `target` and `draft` as transformers loads them.
+        target: Folder of the target as transformers loads it.
         dtype: PyTorch's name of the dtype.
+        draft: Folder of the draft; None for plain decoding.
         gamma: Draft length.
         device: PyTorch's name of the device.
+        stop: Token that ends a text, or None.
     """
 
-    def __init__(self, folder: Path, dtype: str, gamma: int, device: str = "cpu"):
-        load = lambda name: (
-            AutoModelForCausalLM.from_pretrained(folder / name, dtype=getattr(torch, dtype))
-            .to(device)
-            .eval()
-        )
-        self.target, self.draft = load("target"), load("draft")
-        for model in (self.target, self.draft):
-            model.generation_config.eos_token_id = None
-            model.generation_config.pad_token_id = 0
-        self.assistance: dict = {"assistant_model": self.draft}
-        tune(self.draft, gamma)
+    def __init__(
+        self,
+        target: Path,
+        dtype: str,
+        draft: Path | None = None,
+        gamma: int = 1,
+        device: str = "cpu",
+        stop: int | None = None,
+    ):
+        def load(folder: Path):
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+            model.generation_config.eos_token_id = stop
+            model.generation_config.pad_token_id = stop or 0
+            return model.to(device).eval()
+
+        self.target, self.assistance = load(target), {}
+        if draft is not None:
+            self.assistance = {"assistant_model": load(draft)}
+            tune(self.assistance["assistant_model"], gamma)
 
     def __call__(
         self, ids: torch.Tensor, new_tokens: int, temperature: float, seed: int, assisted: bool
@@ -85,45 +94,6 @@ class HuggingFace:
                 " comparison would be unfair"
             )
         return bursts.emitted
-
-    def batch(
-        self, prompts: list[list[int]], new_tokens: int, assisted: bool
-    ) -> tuple[list[list[int]], list[int]]:
-        """Decode prompts together, greedily, padded on the left to one length."""
-        longest = max(map(len, prompts))
-        rows = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
-        mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
-        bursts = Bursts() if len(prompts) == 1 else None
-        with torch.inference_mode():
-            out = self.target.generate(
-                rows,
-                attention_mask=mask,
-                max_new_tokens=new_tokens,
-                do_sample=False,
-                streamer=bursts,
-                **(self.assistance if assisted else {}),
-            )
-        texts = out[:, longest:].tolist()
-        return texts, [count for _, count in bursts.emitted] if bursts else []
-
-
-class HuggingFaceLookup(HuggingFace):
-    """The same with transformers' prompt lookup in place of a draft.
-
-    Args:
-        folder: Folder of the model as transformers loads it.
-        dtype: PyTorch's name of the dtype.
-        gamma: `prompt_lookup_num_tokens`.
-        stop: Token that ends an answer, or None.
-        max_ngram: `max_matching_ngram_size`.
-    """
-
-    def __init__(self, folder: Path, dtype: str, gamma: int, stop: int | None, max_ngram: int = 3):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-        self.target = model.eval()
-        self.target.generation_config.eos_token_id = stop
-        self.target.generation_config.pad_token_id = stop or 0
-        self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}
 
 
 def tune(assistant, gamma: int) -> None:

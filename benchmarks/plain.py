@@ -12,7 +12,7 @@ from specdec_lite.engine.linear import unpack
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.loading.smollm2 import smollm2_folder
 
-from .hugging_face import HuggingFace, HuggingFaceLookup
+from .hugging_face import HuggingFace
 from .smollm2 import STOP
 from .speed import Contender, ours, theirs
 
@@ -48,8 +48,8 @@ def unpacked(model: str) -> CausalLM:
 def transformers(model: str) -> Callable[..., list[tuple[float, int]]]:
     """Return transformers' decoding of a target."""
     if model == "pair":
-        return HuggingFace(SHIPPED, "float32", 1)
-    return HuggingFaceLookup(smollm2_folder(), "float32", 1, STOP)
+        return HuggingFace(SHIPPED / "target", "float32")
+    return HuggingFace(smollm2_folder(), "float32", stop=STOP)
 
 
 def others(

@@ -104,11 +104,6 @@ def threads(name: str) -> int:
     return recordings.load(name).threads
 
 
-def verdicts(model: str) -> dict[str, int]:
-    """Return how many cells of a scoreboard win, tie and lose."""
-    return board.load(model).verdicts()
-
-
 def same_texts(name: str) -> float:
     """Return the share of a recording's drafted greedy texts that equal plain decoding's."""
     rows = [
@@ -125,7 +120,7 @@ FUNCTIONS: dict[str, Any] = {
     for function in (
         *(where, one, sound, values, least_alpha, gammas_within, statistics.median),
         *(decoded, lowest_kind, fastest_format, estimate, Network, recordings.plain_cost),
-        *(cell, speedups, plain, threads, verdicts, same_texts),
+        *(cell, speedups, plain, threads, same_texts),
     )
 } | {"theory": theory, "roofline": roofline, "sizes": sizes}
 

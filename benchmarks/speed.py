@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 from torch import Tensor
 
-from specdec_lite import CausalLM, TokenTree, generate, stream, theory, timing
+from specdec_lite import CausalLM, TokenTree, stream, theory, timing
 from specdec_lite.acceptance import block_verification
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Drafter, Limits
@@ -515,27 +515,3 @@ def drafted_limits(steps: Sequence[Step]) -> Limits:
     """Return the largest draft of any round, for a drafter that cannot state it in advance."""
     trees = [step.tree for step in steps]
     return Limits(max(tree.levels for tree in trees), max(map(len, trees)))
-
-
-def cost_by_context(target: CausalLM, prompt: Tensor, most: int = 1000) -> dict:
-    """Measure seconds per token, and per target pass, by position in one long plain run."""
-    prompt = prompt[:64]
-    count = min(most, target.max_positions - len(prompt))
-    runs = [
-        generate(target, prompt, None, count, 1.0, stop_token_ids=(), seed=seed).steps
-        for seed in range(3)
-    ]
-    positions = [
-        position for position in range(100, most, 200) if position + 25 <= len(prompt) + count
-    ]
-
-    def at(position: int, part: str) -> float:
-        first = position - len(prompt) - 25
-        near = [step for steps in runs for step in steps[max(0, first) : first + 50]]
-        return median(getattr(step, part) for step in near)
-
-    return {
-        "context": positions,
-        "pass_seconds": [at(position, "verifying") for position in positions],
-        "seconds_per_token": [at(position, "seconds") for position in positions],
-    }

@@ -1,4 +1,4 @@
-"""Tables of a recording of real engines, made by `benchmarks.engines`."""
+"""Tables of the recording of real engines."""
 
 from IPython.display import Markdown
 

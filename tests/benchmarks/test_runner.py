@@ -166,6 +166,28 @@ def test_wrong_options_are_named(run, words, named, capsys):
     assert named in capsys.readouterr().err.splitlines()[-1] and CALLS == []
 
 
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        ("speed --prompts 1", "--prompts 1: must be at least 2"),
+        ("speed --gammas 4 4", "--gammas [4, 4]: must be different"),
+        ("speed --gammas 8 --new-tokens 9", "--new-tokens 9: must be at least 10"),
+        ("scoreboard-counts --prompts 3", "--prompts 3: must be a multiple of 4"),
+        ("scoreboard-counts --new-tokens 1", "--new-tokens 1: must be at least 2"),
+        ("scoreboard-counts --share 3/2", "--share '3/2': must be K/N"),
+        ("scoreboard-counts --rows nothing", "--rows 'nothing': must be among draft model"),
+        ("scoreboard-clocks --turns 1", "--turns 1: must be at least 2"),
+        ("scoreboard-clocks --check-share 2", "--check-share 2.0: must be in [0, 1]"),
+        ("scoreboard-clocks --rows nothing", "--rows 'nothing': must be among draft model"),
+    ],
+)
+def test_wrong_options_of_an_experiment_are_named(words, named, tmp_path, capsys):
+    name, *options = words.split()
+    with pytest.raises(SystemExit):
+        execute(name, [*options, "--work", str(tmp_path)])
+    assert named in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("words", ["run speedy", "lists", "run nothing-like-it"])
 def test_an_unknown_name_gets_one_line(words):
     with pytest.raises(SystemExit) as error:
@@ -197,12 +219,7 @@ def test_the_status_names_recordings_and_unfinished_runs(run, tmp_path, monkeypa
 
 # The quick form of every experiment -----------------------------------------------------------------
 
-NEEDS_MORE = {
-    "live-page": "book",
-    "live-smollm2": "book",
-    "page-sizes": "book",
-    "engines": ".engines",
-}
+NEEDS_MORE = {"live-page": "book", "live-smollm2": "book", "page-sizes": "book"}
 """Experiments that need more than the installed packages."""
 SAMPLE = ("scoreboard-counts", "scoreboard-clocks")
 

@@ -205,25 +205,6 @@ def test_a_row_from_outside_the_library(tiny, tmp_path, monkeypatch):
     del sys.modules["own_drafters"]
 
 
-@pytest.mark.parametrize(
-    "kind, words, message",
-    [
-        (COUNTS, "--prompts 3", "must be a multiple of 4"),
-        (COUNTS, "--new-tokens 1", "must be at least 2"),
-        (COUNTS, "--temperatures -1", "must be at least 0"),
-        (COUNTS, "--share 3/2", "must be K/N"),
-        (COUNTS, "--rows nothing", "must be among draft model"),
-        (CLOCKS, "--turns 1", "--turns 1: must be at least 2"),
-        (CLOCKS, "--check-share 2", "must be in [0, 1]"),
-        (CLOCKS, "--rows nothing", "must be among draft model"),
-    ],
-)
-def test_wrong_options_are_rejected(kind, words, message, tiny, capsys):
-    with pytest.raises(SystemExit):
-        execute(kind, [*words.split(), *tiny("out")])
-    assert message in capsys.readouterr().err
-
-
 COUNTED = ("scoreboard-counts", "humaneval-counts")
 
 
