@@ -5,13 +5,14 @@ same rows. A text gives its `Counts`, from which `metrics.explain` concludes.
 """
 
 import json
+import math
 import re
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-
-from specdec_lite.diagnosis.counts import Counts, number
+from typing import TypeGuard
 
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 POOLED, REQUEST = TABLE["definitions"].values()
@@ -19,6 +20,48 @@ MOST_OBJECTS = 10_000
 """The most JSON objects of a text that are read, and the most braces that begin none."""
 FIELDS = {"drafts", "drafted", "accepted", "tau", "share", "gamma", "rates", "whole", "steps"}
 """Names of a row that are fields of `Counts`; the others are only used to derive them."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """The numbers that a text states.
+
+    Attributes:
+        engine: the engine and the format.
+        drafts: rounds that drafted.
+        drafted: drafted tokens.
+        accepted: accepted tokens.
+        tau: tokens per target pass, with the bonus or recovered token.
+        share: accepted ÷ drafted.
+        gamma: drafted tokens per round.
+        rates: share of all drafts in which position i was accepted, [γ].
+        whole: tokens per target pass if every drafted token had been verified.
+        verified: verified tokens per round, the root not counted, if fewer than γ.
+        steps: all decoding steps, those that drafted nothing included.
+        definition: which of the lengths that are called acceptance length tau is.
+        tests_all: whether drafts after a rejection are tested too.
+        notes: what a reader of these numbers may get wrong.
+    """
+
+    engine: str
+    drafts: float | None = None
+    drafted: float | None = None
+    accepted: float | None = None
+    tau: float | None = None
+    share: float | None = None
+    gamma: float | None = None
+    rates: tuple[float, ...] = ()
+    whole: float | None = None
+    verified: float | None = None
+    steps: float | None = None
+    definition: str = ""
+    tests_all: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def number(value) -> TypeGuard[float]:
+    """Return whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def matches(pattern: str, text: str) -> list[re.Match]:
@@ -92,10 +135,10 @@ def counters(row: dict, text: str) -> dict:
         position = re.search(r'position="(\d{1,4})"', labels)
         if name == row.get("by_position") and position:
             by_position[int(position[1])] = by_position.get(int(position[1]), 0.0) + value
-    values: dict = {field: totals.get(name) for field, name in row["names"].items()}
-    for field, (prefix, wanted) in row.get("also", {}).items():
+    values: dict = {key: totals.get(name) for key, name in row["names"].items()}
+    for key, (prefix, wanted) in row.get("also", {}).items():
         found = [value for name, _, value in metric_lines(text, prefix) if name == wanted]
-        values[field] = sum(found) if found else None
+        values[key] = sum(found) if found else None
     if values.get("drafts"):
         values["rates"] = tuple(count / values["drafts"] for count in in_order(by_position))
     return values

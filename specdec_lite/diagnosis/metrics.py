@@ -8,8 +8,7 @@ was rejected. A mean acceptance length includes the bonus token. `formats` reads
 from dataclasses import asdict, dataclass
 
 from specdec_lite import checks, theory
-from specdec_lite.diagnosis.counts import Counts, number
-from specdec_lite.diagnosis.formats import TABLE, read
+from specdec_lite.diagnosis.formats import TABLE, Counts, number, read
 
 TOLERANCE = 0.06
 """The most by which a printed τ may differ from 1 + Σ rates by position.

@@ -41,6 +41,7 @@ def test_gamma_is_the_number_of_drafts_in_each_command():
     words = shlex.split(commands["SGLang"])
     assert words[words.index("--speculative-num-draft-tokens") + 1] == "4"  # it counts the root
     assert commands["llama.cpp"].endswith(" 3") and "'my target'" in commands["vLLM"]
+    assert engine_commands("t", "", 3, "ngram")["llama.cpp"].endswith(" ngram-mod")
 
 
 def test_without_a_draft_the_target_is_served_alone():

@@ -20,10 +20,11 @@ from broken_drafts import (
 )
 from models_zoo import shipped
 
-from specdec_lite import __main__ as command, diagnose, theory, timing
-from specdec_lite.diagnosis import verdict
-from specdec_lite.diagnosis.faults import Evidence, faults
-from specdec_lite.diagnosis.report import spread
+from specdec_lite import TokenTree, __main__ as command, diagnose, theory
+from specdec_lite.diagnosis import report, verdict
+from specdec_lite.diagnosis.faults import Evidence, Opening, faults
+from specdec_lite.diagnosis.measuring import Loop, Measured
+from specdec_lite.diagnosis.offline import Offline
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 
 
@@ -121,17 +122,76 @@ def test_disturbed_times_replace_the_verdict(concluded):
     assert found.verdict == "hurts" and found.best_gamma == 0, "no draft was ever accepted"
 
 
-def test_what_is_said_follows_from_the_parts(concluded):
-    measured, sound = concluded
-    total = sum(sound.parts.values())
-    assert sound.c_in_loop == pytest.approx(sound.parts["draft"] / 4)
-    ratio = sound.tau["value"] / sound.break_even
-    assert ratio == pytest.approx(sound.predicted), "break-even is where the prediction is 1"
-    plain_round = timing.round_costs(measured.loop.plain_steps, sound.one).total
-    assert sound.break_even == pytest.approx(total / plain_round) and sound.break_even <= total
+def worked(draft=0.4, verify=1.2, other=0.2, tokens=3, nodes=4, levels=4):
+    """Return what follows from rounds with these costs in T(1) = 10 ms, beside steps of 1.1 T(1)."""
+    parents = [*range(-1, levels - 1)] + [-1] * (nodes - levels)
+    tree = TokenTree([0] * nodes, parents)
+    step = SimpleNamespace(tree=tree, drafting=draft / 100, verifying=verify / 100)
+    step.other = other / 100
+    plain = SimpleNamespace(tree=TokenTree([], []), drafting=0, verifying=0.01, other=0.001)
+    of = lambda value: np.full((2, 2), value, float)
+    seconds = of((draft + verify + other) / 100 / tokens)
+    counts = map(of, (2 * tokens, 2, 2 * tokens - 2, 5))
+    loop = Loop(of(0.011), seconds, *counts, [step] * 8, [plain] * 8, [], 1.0)
+    alone = {1: 0.01, 5: 0.012, 9: 0.016, 17: 0.024, "draft": 0.0009}
+    evidence = Evidence(0.0, controls={"shifted": 0.1})
+    rows = Offline(*torch.tensor([[0.8, 0.6], [0.9, 0.7], [1.0, 0.0]]).double())
+    measured = Measured(
+        loop, evidence, {"code": [rows]}, alone, {1: 1.2, 4: 1.5, 16: 3.5}, "no GPU"
+    )
+    return verdict.conclude(measured, shipped().target, {"code": 2})
+
+
+def test_what_is_reported_follows_from_the_parts():
+    """τ = 3, α = .8, and a round costs 1.8 T(1), where a plain step costs 1.1."""
+    found = worked()
+    assert found.c_in_loop == pytest.approx(0.1) and found.c == pytest.approx(0.09)
+    assert found.break_even == pytest.approx(1.8 / 1.1) and found.parts["verify"] == 1.2
+    assert found.predicted == pytest.approx(3 * 1.1 / 1.8) == found.speedup["value"]
+    rows = dict(report.rows(found))
+    expected = {
+        "measured": "γ = 4, temperature 0, float32 on cpu, 24 tokens",
+        "speedup": "1.83, predicted 1.83",
+        "τ, tokens per round": "3.00, break-even at 1.64",
+        "a plain step, in T(1)": "1.10",
+        "α, accepted ÷ tested": "0.80",
+        "without decoding, code": "drawn 0.70, likeliest 0.80, greedy 0.50",
+        "control, shifted": "0.10 (must be low)",
+        "c, per drafted token": "0.100 in the loop, 0.090 alone",
+        "in graphs": "not measured: no GPU",
+        "T(1)": "10.00 ms",
+        "T(k) ÷ T(1)": "1: 1.00, 5: 1.20, 9: 1.60, 17: 2.40",
+        "the same by batch, γ + 1 tokens": "1: 1.20, 4: 1.50, 16: 3.50",
+        "no draft can pay": "from a batch of 16, of those measured",
+        "best γ": "4, 2.05",
+        "break-even at α": "0.39",
+        "break-even at c": "0.574",
+        "texts equal to plain greedy": "100 %",
+    }
+    assert rows == expected
+    assert dict(report.rows(worked(nodes=8)))["measured"].startswith("8 nodes on 4 levels")
+
+
+@pytest.mark.parametrize(
+    "costs, sign, best, begin",
+    [
+        ({}, "pays", 4, "a round emits 3.00 tokens at the cost of 1.64 plain steps; drafting"),
+        ({"draft": 3.2}, "hurts", 0, "drafting costs 2.91 plain steps per round; a round"),
+        ({"verify": 2.9, "draft": 0.8}, "hurts", 0, "verifying several tokens rather than one"),
+        ({"other": 2.0}, "hurts", 7, "everything except drafting and verification costs 1.82"),
+        ({"tokens": 1.2}, "hurts", 0, "acceptance: a round emits 1.20 tokens"),
+        ({"nodes": 8}, "pays", 8, "a round emits 3.00 tokens"),
+    ],
+)
+def test_the_deciding_term_is_named(costs, sign, best, begin):
+    found = worked(**costs)
+    assert (found.verdict, found.best_gamma) == (sign, best)
+    assert found.reason.startswith(begin) and (found.alpha is None) == ("nodes" in costs)
+
+
+def test_a_curve_finds_where_a_draft_breaks_even():
     curve = verdict.Curve({1: 1.0, 5: 1.2, 9: 1.6}, 1.0, 0.1, 0.1, 1.0)
     alpha = curve.needed(0.3, 4)["alpha"]
-    assert sound.needed.keys() == curve.needed(0.3, 4).keys()
     assert curve.speedup(alpha, 4) == pytest.approx(1)
     assert curve.needed(0.01, 4)["c"] is None, "no draft is so cheap that this one pays"
     assert curve.speedup(0.8, 4, curve.needed(0.8, 4)["c"]) == pytest.approx(1)
@@ -142,7 +202,10 @@ def test_what_is_said_follows_from_the_parts(concluded):
     assert free.speedup(0.8, 4) == pytest.approx(theory.expected_tokens(0.8, 4))
 
 
-def test_without_decoding_it_agrees_with_the_loop(sound):
+def test_without_decoding_it_agrees_with_the_loop(concluded):
+    measured, sound = concluded
+    assert measured.evidence.parity == measured.evidence.in_batch == 1
+    assert measured.alone.keys() == {1, 2, 3, 5, 9, 17, "draft"}
     assert set(sound.offline) == {"code", "data", "prose"}
     for rates in sound.offline.values():
         assert rates["chosen"] <= 1 and rates["drawn"] > 0.3
@@ -217,14 +280,42 @@ def test_where_a_machine_is_full_no_draft_pays():
     assert verdict.full_batch(3.0, {1: 1.1, 16: 2.9}) is None
 
 
-def test_controls_that_do_not_fail_are_a_finding():
-    rows = torch.full((40,), 0.8)
-    seen = Evidence(0.0, 1.0, 1.0, offline={"text": [rows]}, controls={"shifted": 0.75})
-    assert [fault.name for fault in faults(seen)] == ["comparison"]
-    seen = replace(seen, controls={"shifted": 0.2})
-    assert not faults(seen)
-    seen = replace(seen, offline={"text": [rows], "code": [rows / 4]})
-    assert [fault.name for fault in faults(seen)] == ["domain"]
+FIRST = lambda online, offline, chosen, count=20: [Opening(online, offline, chosen)] * count
+DEEP = lambda later: [SimpleNamespace(tests=(1, 1), accepted=1 + (n < later)) for n in range(20)]
+HALVES = lambda early, late, count=128: {
+    "text": [torch.tensor([early, early - 0.01, late, late - 0.01]).repeat_interleave(count // 4)]
+}
+TEXT = HALVES(0.8, 0.8)
+SEEN = [
+    ("", {"parity": 1.0, "in_batch": 1.0}),
+    ("", {"parity": 0.98, "in_batch": 0.98}),
+    ("target", {"parity": 0.96, "in_batch": 0.5}),
+    ("batch", {"parity": 1.0, "in_batch": 0.96}),
+    ("comparison", {"offline": TEXT, "controls": {"shifted": 0.75}}),
+    ("", {"offline": TEXT, "controls": {"shifted": 0.2}}),
+    ("", {"offline": HALVES(0.12, 0.12), "controls": {"shifted": 0.12}}),
+    ("stale", {"openings": FIRST(0.5, 0.6, 0.6)}),
+    ("", {"openings": FIRST(0.56, 0.6, 0.6)}),
+    ("", {"openings": FIRST(0.5, 0.6, 0.6, 11)}),
+    ("", {"openings": FIRST(0.5, 0.6, 0.5), "is_chosen": True}),
+    ("stale", {"openings": FIRST(0.4, 0.6, 0.5), "is_chosen": True}),
+    ("depth", {"steps": DEEP(2)}),
+    ("", {"steps": DEEP(18)}),
+    ("", {"steps": DEEP(2)[:11]}),
+    ("chosen", {"sampled": FIRST(0.5, 0.8, 0.7), "is_chosen": True}),
+    ("", {"sampled": FIRST(0.5, 0.8, 0.78), "is_chosen": True}),
+    ("", {"sampled": FIRST(0.5, 0.8, 0.7)}),
+    ("domain", {"offline": TEXT | {"code": [TEXT["text"][0] / 4]}}),
+    ("", {"offline": TEXT | {"code": [TEXT["text"][0] * 0.7]}}),
+    ("context", {"offline": HALVES(0.8, 0.5)}),
+    ("", {"offline": HALVES(0.8, 0.7)}),
+    ("", {"offline": HALVES(0.8, 0.5, 92)}),
+]
+
+
+@pytest.mark.parametrize("name, seen", SEEN)
+def test_a_fault_is_concluded_from_what_shows_it_and_from_no_less(name, seen):
+    assert [fault.name for fault in faults(Evidence(0.0, **seen))] == [name] * bool(name)
 
 
 @pytest.mark.slow
@@ -306,5 +397,5 @@ def test_prompts_are_read_in_the_chat_template_and_from_the_whole_file(capsys):
 
 
 def test_a_single_text_has_no_interval():
-    assert spread({"value": 3.2, "interval": [3.2, 3.2]}) == "3.20"
-    assert spread({"value": 3.2, "interval": [3.1, 3.4]}) == "3.20 (3.10–3.40)"
+    assert report.spread({"value": 3.2, "interval": [3.2, 3.2]}) == "3.20"
+    assert report.spread({"value": 3.2, "interval": [3.1, 3.4]}) == "3.20 (3.10–3.40)"
