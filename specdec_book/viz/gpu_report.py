@@ -1,6 +1,6 @@
 """Tables and a timeline of the recordings that `python -m specdec_lite gpu` made."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from IPython.display import Markdown
@@ -75,10 +75,11 @@ def announce() -> None:
 def tables(steps: dict[str, dict]) -> Iterator[Table]:
     """Yield the tables of the steps that have rows."""
     full = {name: step for name, step in steps.items() if step.get("rows") or "lossless" in step}
+    built = lambda **builders: [build(full) for name, build in builders.items() if name in full]
+    results = built(passes=passes, slices=sliced, quarter=quarter, drafts=drafts, experts=experts)
     pairs = measured.whole_rounds(full)
-    results = [build(full) for build in (passes, sliced, quarter, drafts, experts)]
-    results += [build(name, step) for name, step in pairs for build in (rounds, lossless)]
-    results += [synthetic(full), trees(full), low_bits(steps)]
+    results += [build(*pair) for pair in pairs for build in (rounds, lossless)]
+    results += [*built(synthetic=synthetic, trees=trees), low_bits(steps)]
     yield from (result for result in results if result and result[2])
 
 
@@ -94,40 +95,41 @@ def seconds_by(rows: Iterable[dict], *names: str) -> dict[tuple, float]:
     return {tuple(row[name] for name in names): row["seconds"] for row in rows}
 
 
+def grid(keys: Iterable[tuple], columns: Iterable, cell: Callable) -> list[tuple[str, ...]]:
+    """Return lines: the parts of a key, then its cell in each column; "–" where that is None."""
+    columns = list(columns)
+    return [(*map(str, key), *(cell(*key, column) or "–" for column in columns)) for key in keys]
+
+
 def relative(times: dict[tuple, float], first: str) -> tuple[tuple[str, ...], list[tuple]]:
     """Return header and lines: what leads, T(B, 1) in ms, T(B, k) ÷ T(B, 1); "–" if not measured."""
-    lines, ks = [], sorted({k for *_, k in times} - {1})
-    for key in sorted({key[:2] for key in times}):
-        if one := times.get((*key, 1)):
-            ratios = (times.get((*key, k)) for k in ks)
-            cells = ("–" if t is None else f"{t / one:.2f}" for t in ratios)
-            lines.append((*map(str, key), f"{1e3 * one:.2f}", *cells))
-    return (first, "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks)), lines
+    ks = sorted({k for *_, k in times} - {1})
+
+    def cell(*key) -> str | None:
+        one, t = times[*key[:2], 1], times.get(key)
+        return t and (f"{1e3 * t:.2f}" if key[2] == 1 else f"{t / one:.2f}")
+
+    keys = sorted(key[:2] for key in times if key[2] == 1)
+    header = (first, "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
+    return header, grid(keys, (1, *ks), cell)
 
 
-def quarter(steps: dict) -> Table | None:
-    """T(B, k) of one of four cards that share a model, without their exchanges."""
-    if result := passes(steps, "quarter"):
-        title, header, lines = result
-        title = f"One of four cards that share {WHOLE} layers, no exchanges: {title}"
-        return title, header, lines
-    return None
-
-
-def passes(steps: dict, name: str = "passes") -> Table | None:
+def passes(steps: dict, name: str = "passes") -> Table:
     """T(B, k) of the target by context and batch."""
-    if not (step := steps.get(name)):
-        return None
-    times = seconds_by(step["rows"], "context", "batch", "k")
-    title = f"Captured passes of {step['parameters'] / 1e9:.1f} B parameters"
+    times = seconds_by(steps[name]["rows"], "context", "batch", "k")
+    title = f"Captured passes of {steps[name]['parameters'] / 1e9:.1f} B parameters"
     return title, *relative(times, "context")
+
+
+def quarter(steps: dict) -> Table:
+    """T(B, k) of one of four cards that share a model, without their exchanges."""
+    title, *rest = passes(steps, "quarter")
+    return f"One of four cards that share {WHOLE} layers, no exchanges: {title}", *rest
 
 
 def sliced(steps: dict) -> Table | None:
     """T(B, k) of all layers, from slices of two depths."""
-    if not (step := steps.get("slices")):
-        return None
-    times = seconds_by(step["rows"], "layers", "context", "batch", "k")
+    times = seconds_by(steps["slices"]["rows"], "layers", "context", "batch", "k")
     low, *_, high = sorted({key[0] for key in times}) * 2
     if low == high:
         return None
@@ -145,7 +147,8 @@ def drafts(steps: dict) -> Table | None:
 
     The target was not timed one by one, so a draft that was launched so has milliseconds instead.
     """
-    if not (step := steps.get("drafts")) or not steps.get("passes", {}).get("rows"):
+    step = steps["drafts"]
+    if not steps.get("passes", {}).get("rows"):
         return None
     ones = seconds_by((row for row in steps["passes"]["rows"] if row["k"] == 1), "context", "batch")
     times = seconds_by(step["rows"], "draft", "mode", "batch", "drafted")
@@ -166,10 +169,9 @@ def drafts(steps: dict) -> Table | None:
     return "c, per drafted token, in captured passes of the target", header, lines
 
 
-def experts(steps: dict) -> Table | None:
+def experts(steps: dict) -> Table:
     """T(B, k) of the stack of experts by routing and batch."""
-    if not (step := steps.get("experts")):
-        return None
+    step = steps["experts"]
     times = seconds_by(step["rows"], "routing", "batch", "k")
     title = f"{step['layers']} layers of {step['experts']} experts, {step['chosen']} per token"
     return title, *relative(times, "routing")
@@ -218,46 +220,29 @@ def lossless(pair: str, step: dict) -> Table:
     return f"Greedy texts of a trained pair, {pair}", header, lines
 
 
-def synthetic(steps: dict) -> Table | None:
+def synthetic(steps: dict) -> Table:
     """Speedups of whole rounds with synthetic acceptance by draft, γ and batch."""
-    if not (step := steps.get("synthetic")):
-        return None
+    step = steps["synthetic"]
     values = {
         (row["draft"], row["gamma"], row["batch"]): row["speedup"][f"{measured.ALPHA:g}"]
         for row in step["rows"]
     }
     batches = sorted({key[2] for key in values})
-    lines = [
-        (
-            draft,
-            str(gamma),
-            *(f"{values[k]:.2f}" if (k := (draft, gamma, b)) in values else "–" for b in batches),
-        )
-        for draft, gamma in sorted({key[:2] for key in values})
-    ]
+    cell = lambda *key: f"{values[key]:.2f}" if key in values else None
+    lines = grid(sorted({key[:2] for key in values}), batches, cell)
     header = ("draft", "γ", *(f"batch {batch}" for batch in batches))
     return f"Speedup of whole rounds of {step['target']}, α = {measured.ALPHA:g}", header, lines
 
 
-def trees(steps: dict) -> Table | None:
+def trees(steps: dict) -> Table:
     """Passes over trees beside chains of as many nodes, in passes over one token."""
-    if not (step := steps.get("trees")):
-        return None
-    times = {(row["kind"], row["nodes"]): row["seconds"] for row in step["rows"]}
-    one = times.get(("one token", 0))
-    lines = [
-        (
-            str(nodes),
-            *(f"{t / one:.2f}" if (t := times.get((kind, nodes))) else "–" for kind in KINDS),
-        )
-        for nodes in sorted({nodes for _, nodes in times} - {0})
-        if one
-    ]
-    header = ("drafted nodes", *(f"{kind}, T(1 + n) ÷ T(1)" for kind in KINDS))
-    return f"Batch 1, the shape of {step['model']} in graphs, under a mask", header, lines
-
-
-KINDS = ("chain", "tree")
+    times = {(row["nodes"], row["kind"]): row["seconds"] for row in steps["trees"]["rows"]}
+    one, kinds = times.get((0, "one token")), ("chain", "tree")
+    cell = lambda *key: f"{times[key] / one:.2f}" if key in times else None
+    keys = sorted({(nodes,) for nodes, _ in times} - {(0,)}) if one else ()
+    header = ("drafted nodes", *(f"{kind}, T(1 + n) ÷ T(1)" for kind in kinds))
+    title = f"Batch 1, the shape of {steps['trees']['model']} in graphs, under a mask"
+    return title, header, grid(keys, kinds, cell)
 
 
 def low_bits(steps: dict) -> Table | None:
@@ -270,11 +255,9 @@ def low_bits(steps: dict) -> Table | None:
     }
     if len(found) < 2:
         return None
-    lines = [
-        (str(count), *(f"{1e6 * times[count]:.0f}" for times in found.values()))
-        for count in found["16 bits"]
-    ]
+    cell = lambda count, name: f"{1e6 * found[name][count]:.0f}"
     header = ("rows", *(f"{name}, µs" for name in found))
+    lines = grid([(count,) for count in found["16 bits"]], found, cell)
     return "One product, {} × {}".format(*products["matrix"]), header, lines
 
 
