@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,8 @@ class Check:
         asked: how the reader's function is called, and what it returns.
         right: the right function.
         cases: tuples of arguments, numbers and lists.
-        mistakes: {what to tell the reader: a function with this mistake, or several; options with
-            which the right function has it; or a number that it adds to the right answer}.
+        mistakes: {what to tell the reader: a function with this mistake, or several; arguments of
+            the right function with which it has this mistake; or a number that it adds}.
         given_as: what the reader's function gets in place of an argument, for instance an array for
             a list.
     """
@@ -97,7 +97,8 @@ class Check:
     def _formula(self, mistake: Any) -> Callable:
         """Return the function of a mistake."""
         if isinstance(mistake, dict):
-            return partial(self.right, **mistake)
+            names = [*signature(self.right).parameters]
+            return lambda *case: self.right(**dict(zip(names, case)) | mistake)
         if isinstance(mistake, int):
             return lambda *case: self.right(*case) + mistake
         return mistake

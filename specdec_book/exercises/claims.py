@@ -35,9 +35,7 @@ check_implied_alpha = Check(
     _implied,
     [(2.0, 4, 0.05), (1.2, 2, 0.1), (3.0, 8, 0.02), (1.01, 3, 0.2)],
     {
-        "that assumes free drafts: divide the tokens by γc + 1.": lambda speedup, gamma, c: (
-            _implied(speedup, gamma, 0.0)
-        ),
+        "that assumes free drafts: divide the tokens by γc + 1.": {"c": 0.0},
         "that is the formula for infinitely many free drafts;"
         " here γ is finite.": lambda speedup, gamma, c: 1 - 1 / speedup,
     },

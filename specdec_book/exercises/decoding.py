@@ -234,9 +234,7 @@ check_round = Check(
             for bonus in (lambda passed: True, all, lambda passed: False)
         ),
         "when every draft is accepted the last row of p gives a bonus token.": {"bonus": False},
-        "every round emits one more token: recovered or bonus.": lambda tokens, p, q, u, last: (
-            _round(tokens, p, q, u, last)[:-1]
-        ),
+        "every round emits one more token: recovered or bonus.": lambda *case: _round(*case)[:-1],
         "the residual is the excess of p over q, not of q over p.": {
             "recover": lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
         },

@@ -121,7 +121,7 @@ check_best_gamma = Check(
     {
         "that is the plain formula's: with a dear T(k) the best draft"
         " is shorter.": lambda a, c, s, o: theory.optimal_gamma(a, c, MAX_GAMMA)[0],
-        "the overhead o is missing from the round.": lambda a, c, s, o: best_gamma(a, c, s, 0.0),
+        "the overhead o is missing from the round.": {"overhead": 0.0},
         "where no draft length beats plain decoding, the answer is 0.": _without_zero,
     },
 )
@@ -173,9 +173,7 @@ check_both_costs = Check(
     {
         "that is the ratio of the bytes: no operation is shorter"
         " than `least`.": lambda t, d, launch, least: (sum(d) / sum(t),) * 2,
-        "the order is: one by one, then in graphs.": lambda t, d, launch, least: both_costs(
-            t, d, launch, least
-        )[::-1],
+        "the order is: one by one, then in graphs.": lambda *case: both_costs(*case)[::-1],
         "one by one the pass waits for launches only if they take longer than the"
         " work.": lambda t, d, launch, least: (len(d) / len(t), both_costs(t, d, launch, least)[1]),
     },
@@ -198,8 +196,8 @@ check_accepted = Check(
         ([0.5], [0.3], [0.6]),
     ],
     {
-        "that counts all passed tests; a draft after the first failure is lost.": lambda u, p, q: (
-            sum(_tests(u, p, q))
+        "that counts all passed tests; a draft after the first failure is lost.": lambda *case: sum(
+            _tests(*case)
         ),
         "the drafts before the first failure stay.": lambda u, p, q: (
             int(all(_tests(u, p, q))) * len(p)

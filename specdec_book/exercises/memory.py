@@ -50,10 +50,9 @@ check_free_tokens = Check(
         (4, 2e10, 7e10, 1),
     ],
     {
-        "that is positions per pass; a batch shares them, so divide by it before"
-        " rounding down.": lambda width, bandwidth, throughput, batch: free_tokens(
-            width, bandwidth, throughput, 1
-        ),
+        "that is positions per pass; a batch shares them, so divide by it before rounding down.": {
+            "batch": 1
+        },
         "tokens are whole: round down.": lambda width, bandwidth, throughput, batch: (
             throughput / bandwidth * width / 2 / batch
         ),

@@ -91,8 +91,8 @@ check_mixed_tokens = Check(
         " not the rates.": lambda share, easy, hard, gamma: theory.expected_tokens(
             share * easy + (1 - share) * hard, gamma
         ),
-        "`share` belongs to the easy rounds: exchange the two.": lambda share, easy, hard, gamma: (
-            _mixed_tokens(1 - share, easy, hard, gamma)
+        "`share` belongs to the easy rounds: exchange the two.": lambda s, easy, hard, gamma: (
+            _mixed_tokens(s, hard, easy, gamma)
         ),
         "every round emits one token of the target's own: add 1.": -1,
     },

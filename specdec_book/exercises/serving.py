@@ -131,10 +131,7 @@ check_switch_off = Check(
     ],
     {
         "a round emits 1 + α tokens: the target's own token is missing.": {"bonus": 0.0},
-        "a round takes longer, but emits more:"
-        " compare tokens per second.": lambda alpha, batches, plain, drafted: _switch_off(
-            0.0, batches, plain, drafted
-        ),
+        "a round takes longer, but emits more: compare tokens per second.": {"alpha": 0.0},
         "return the batch, not its number in the list.": lambda alpha, batches, plain, drafted: (
             batches.index(_switch_off(alpha, batches, plain, drafted))
             if _switch_off(alpha, batches, plain, drafted)

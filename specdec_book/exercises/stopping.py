@@ -131,8 +131,9 @@ check_choice = Check(
         "a drafter with an index of 1 or less is slower than plain decoding: return −1.": {
             "plain": 0
         },
-        "the bonus is missing: a drafter that waits must be tried again at"
-        " some time.": lambda tokens, costs, rounds, bonus: _choice(tokens, costs, rounds, 0.0),
+        "the bonus is missing: a drafter that waits must be tried again at some time.": {
+            "bonus": 0.0
+        },
         "divide by the costs, not by the rounds: a long draft may emit more and"
         " cost more.": lambda tokens, costs, rounds, bonus: _choice(tokens, rounds, rounds, bonus),
     },
