@@ -142,84 +142,44 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
     return joint, ended
 
 
-KNOWN = (
-    (
-        lambda p, q, kept: kept + theory.total_variation(p, q) * p,
-        "the distribution of recovering from p instead of the residual.",
+KNOWN = {
+    "the distribution of recovering from p instead of the residual.": lambda p, q, kept: (
+        kept + theory.total_variation(p, q) * p
     ),
-    (
-        lambda p, q, kept: kept + theory.total_variation(p, q) * q,
-        "the distribution of taking the replacement from q.",
+    "the distribution of taking the replacement from q.": lambda p, q, kept: (
+        kept + theory.total_variation(p, q) * q
     ),
-    (
-        lambda p, q, kept: torch.where(p == p.max(), q, (1 - q[p.argmax()]) * p / (1 - p.max())),
-        "the distribution of keeping every draft of the target's likeliest token. Where q is larger"
-        " than p there, the rule keeps too many of them, and no replacement can repair it.",
+    "the distribution of keeping every draft of the target's likeliest token. Where q is larger"
+    " than p there, the rule keeps too many of them, and no replacement can repair it.": (
+        lambda p, q, kept: torch.where(p == p.max(), q, (1 - q[p.argmax()]) * p / (1 - p.max()))
     ),
-    (lambda p, q, kept: q, "q: every draft is kept."),
-)
+    "q: every draft is kept.": lambda p, q, kept: q,
+}
+"""Wrong distributions of rules that end."""
+ENDLESS = {
+    "Drawing from q again until a draft is accepted emits min(p, q) divided by its sum, so a token"
+    " that q proposes too rarely stays too rare. One draft, one test: then draw from what is"
+    " missing.": lambda p, q, kept: kept / kept.sum(),
+    "The runs that end emit p: textbook rejection sampling. But it may take any number of draws, and"
+    " each of them costs a draft. One draft, one test: then draw from what is"
+    " missing.": lambda p, q, kept: p,
+}
+"""Distributions of the runs that end, of rules that need not end."""
 
 
-def _unended(p: torch.Tensor, q: torch.Tensor, total: torch.Tensor) -> str:
-    """Return the message for a rule that need not end, from the distribution of those runs that
-    ended."""
+def _named(known: dict, p: torch.Tensor, q: torch.Tensor, total: torch.Tensor) -> str | None:
+    """Return the words for a distribution; None for an unknown one."""
     kept = torch.minimum(p, q)
-    known = (
-        (
-            kept / kept.sum(),
-            "Drawing from q again until a draft is accepted emits min(p, q) divided by its sum, so"
-            " a token that q proposes too rarely stays too rare. One draft, one test: then draw from"
-            " what is missing.",
-        ),
-        (
-            p,
-            "The runs that end emit p: textbook rejection sampling. But it may take any number of"
-            " draws, and each of them costs a draft. One draft, one test: then draw from what is"
-            " missing.",
-        ),
-    )
-    share = total / total.sum() if total.sum() > 0 else total
-    named = [words for right, words in known if torch.allclose(share, right, atol=1e-9)]
-    return " ".join(
-        [
-            f"for p={p.tolist()} and q={q.tolist()} your rule has not ended after {CHOICES} draws"
-            " and flips, so its outcomes cannot be listed.",
-            *named[:1],
-        ]
-    )
-
-
-def _verdict(p: torch.Tensor, q: torch.Tensor, total: torch.Tensor) -> str | None:
-    if torch.allclose(total, p, atol=1e-9):
-        return None
-    shown = [round(x, 4) for x in total.tolist()]
-    if abs(total.sum().item() - 1) > 1e-9:
-        return (
-            f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}, which sums to"
-            f" {total.sum().item():.4g}: a row that you draw from does not sum to 1. Divide the"
-            " missing mass by its sum."
-        )
-    named = [
-        words
-        for formula, words in KNOWN
-        if torch.allclose(total, formula(p, q, torch.minimum(p, q)), atol=1e-9)
-    ]
-    return f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}. " + (
-        f"That is {named[0]}" if named else "It should emit p."
-    )
+    is_it = lambda formula: torch.allclose(total, formula(p, q, kept), atol=1e-9)
+    return next((words for words, formula in known.items() if is_it(formula)), None)
 
 
 FOREIGN = (
     "the same draws and flips do not always lead to the same token: take all randomness from rng,"
     " with rng.flip and rng.draw."
 )
+"""The message for a rule that emits something else when it is enumerated again."""
 REPEATS = 40
-
-
-def _is_foreign(rule: Judge, p: torch.Tensor, q: torch.Tensor, joint: torch.Tensor) -> bool:
-    """Return whether the rule takes random numbers from elsewhere: enumerated again, it emits
-    something else."""
-    return any(not torch.equal(_joint(rule, p, q)[0], joint) for _ in range(REPEATS))
 
 
 def check_lossless(rule: Judge) -> Outcome:
@@ -258,8 +218,19 @@ def _on_pair(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[float, str 
         joint, ended = _joint(rule, p, q)
     except NotImplementedError:
         return 0.0, UNWRITTEN
-    total = joint.sum(0)
-    wrong = _verdict(p, q, total) if ended else _unended(p, q, total)
-    if wrong and ended and _is_foreign(rule, p, q, joint):
-        wrong = FOREIGN
-    return joint.trace().item(), wrong
+    total, share = joint.sum(0), joint.trace().item()
+    mass, case = total.sum().item(), f"for p={p.tolist()} and q={q.tolist()} your rule"
+    if not ended:
+        endless = f"{case} has not ended after {CHOICES} draws and flips, so its outcomes cannot be"
+        known = _named(ENDLESS, p, q, total / (mass or 1))
+        return share, f"{endless} listed.{f' {known}' if known else ''}"
+    if torch.allclose(total, p, atol=1e-9):
+        return share, None
+    if any(not torch.equal(_joint(rule, p, q)[0], joint) for _ in range(REPEATS)):
+        return share, FOREIGN
+    emits = f"{case} emits {[round(x, 4) for x in total.tolist()]}"
+    if abs(mass - 1) > 1e-9:
+        wrong = f"{emits}, which sums to {mass:.4g}: a row that you draw from does not sum to 1."
+        return share, f"{wrong} Divide the missing mass by its sum."
+    known = _named(KNOWN, p, q, total)
+    return share, f"{emits}. {f'That is {known}' if known else 'It should emit p.'}"

@@ -94,10 +94,6 @@ def exit_depth_text(
     tokens: Sequence[str], depths: Sequence[int], layers: int, title: str = ""
 ) -> HTML:
     """Show a text with a bar below each token: the layers after which its argmax is settled."""
-    if len(tokens) != len(depths):
-        raise ValueError(
-            f"depths has {len(depths)} numbers: must be one for each of {len(tokens)} tokens"
-        )
     alt = f"A text of {len(tokens)} tokens, with a depth of 1 to {layers} below each."
     key = f"Bar and number: layers after which the token is settled. A full bar is all {layers}."
     shares = [depth / layers for depth in depths]
@@ -106,10 +102,6 @@ def exit_depth_text(
 
 def acceptance_text(tokens: Sequence[str], rates: Sequence[float]) -> HTML:
     """Show a text with a bar below each token: the probability that a draft is accepted there."""
-    if len(tokens) != len(rates):
-        raise ValueError(
-            f"rates has {len(rates)} numbers: must be one for each of {len(tokens)} tokens"
-        )
     alt = (
         f"A text of {len(tokens)} tokens with the acceptance rate below each, from"
         f" {min(rates):.0%} to {max(rates):.0%}, {sum(rates) / len(rates):.0%} on average."
@@ -154,8 +146,10 @@ def _text_with_bars(
     title: str = "",
 ) -> HTML:
     """Show tokens with a bar and a label below each, a title above and the bars' meaning below."""
+    if len(tokens) != len(labels):
+        raise ValueError(f"{len(labels)} numbers for {len(tokens)} tokens: must be one for each")
     spans = []
-    for token, share, label in zip(tokens, shares, labels, strict=True):
+    for token, share, label in zip(tokens, shares, labels):
         word = escape(token).replace("\n", "⏎")
         spans.append(
             '<span style="display: inline-flex; flex-direction: column; align-items: center;'
