@@ -1,6 +1,6 @@
 """List the files that decode, in reading order: the table "The library in an evening".
 
-`python site/reading_order.py` writes the table into README.md; the book's page shows the same rows.
+`python site/reading_order.py` writes the table into README.md, which the book's page includes.
 """
 
 import ast
@@ -8,6 +8,8 @@ import io
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "specdec_lite"
@@ -79,10 +81,11 @@ def rows() -> list[Row]:
 
 def markdown() -> str:
     """Return the table as README.md shows it."""
-    table = rows()
+    table, repository = rows(), yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]
+    folder = f"{repository['url']}/blob/{repository['branch']}/specdec_lite"
     lines = ["| file | what it does | lines | of code |", "|---|---|--:|--:|"]
     lines += [
-        f"| [`{each.path}`](specdec_lite/{each.path}) | {each.summary} | {each.lines} | {each.code} |"
+        f"| [`{each.path}`]({folder}/{each.path}) | {each.summary} | {each.lines} | {each.code} |"
         for each in table
     ]
     total, code = sum(each.lines for each in table), sum(each.code for each in table)

@@ -32,6 +32,15 @@ def needed(names: Iterable[str]) -> dict[str, Distribution]:
     return reached
 
 
+def link(names: Iterable[str], packages: Path) -> None:
+    """Link installed distributions and what they require into another environment's packages."""
+    for found in needed(names).values():
+        for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            source = Path(str(found.locate_file(name)))
+            if source.exists() and not (packages / name).exists():
+                (packages / name).symlink_to(source)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """The distribution, built from this checkout."""
@@ -53,11 +62,7 @@ def python(wheel: Path, tmp_path_factory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for found in needed(project["dependencies"]).values():
-        for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-            source = Path(str(found.locate_file(name)))
-            if source.exists() and not (site / name).exists():
-                (site / name).symlink_to(source)
+    link(project["dependencies"], site)
     return folder / "bin" / "python"
 
 

@@ -149,6 +149,22 @@ function lane(steps, { tokenizer, stop }) {
   });
 }
 
+/** Returns what runs of one text, {plain, speculative}, tell: the milliseconds per token of each, the speedup, whether the
+ *  texts agree, the counts, and the runs of median duration. */
+export function compared(runs) {
+  const each = (get) => ({ plain: get(runs.plain), speculative: get(runs.speculative) });
+  const byTime = (a, b) => count(a).milliseconds - count(b).milliseconds;
+  const perToken = each((turns) => turns.map((run) => count(run).milliseconds / count(run).tokens));
+  const texts = each(([first]) => JSON.stringify(first.flatMap((step) => step.emitted)));
+  return {
+    ...perToken,
+    speedup: median(perToken.plain) / median(perToken.speculative),
+    same: texts.plain === texts.speculative,
+    stats: count(runs.speculative[0]),
+    typical: each((turns) => [...turns].sort(byTime)[turns.length >> 1]),
+  };
+}
+
 /** Answers a question `TURNS` times each way and returns the race. way: what computes the passes, or "fastest". post:
  *  receives {type: "lane", lane, passes} while the first turn decodes, and {type: "turn", turn, of}. */
 export async function race(engine, { question, drafter, gamma, temperature, seed, way }, post = () => {}) {
@@ -189,18 +205,12 @@ export async function race(engine, { question, drafter, gamma, temperature, seed
     }
     post({ type: "turn", turn: turn + 1, of: TURNS });
   }
-  const seconds = (each) => runs[each].map((steps) => count(steps).milliseconds / 1000);
-  const perToken = (each) => runs[each].map((steps) => count(steps).milliseconds / count(steps).tokens);
-  const typical = (each) => runs[each][seconds(each).indexOf(median(seconds(each)))];
-  const [plain, speculative] = [perToken("plain"), perToken("speculative")];
-  const emitted = (steps) => JSON.stringify(steps.flatMap((step) => step.emitted));
+  const { plain, speculative, typical, ...told } = compared(runs);
   return {
-    lanes: { plain: lane(typical("plain"), engine), speculative: lane(typical("speculative"), engine) },
-    speedup: median(plain) / median(speculative),
+    ...told,
+    lanes: { plain: lane(typical.plain, engine), speculative: lane(typical.speculative, engine) },
     speedups: plain.map((time, i) => time / speculative[i]),
     perSecond: { plain: 1000 / median(plain), speculative: 1000 / median(speculative) },
-    same: emitted(runs.plain[0]) === emitted(runs.speculative[0]),
-    stats: count(runs.speculative[0]),
     costs: engine.costs,
     temperature,
     memory: engine.kernel.size(),

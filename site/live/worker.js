@@ -11,7 +11,7 @@ import { Tokenizer } from "./bpe.js";
 import { median } from "./median.js";
 import { count, decode, fates, seeded } from "./speculate.js";
 import { bytesOf, download, downloadShards, join, joined, placeShards } from "./weights.js";
-import { clock, race } from "./asked.js";
+import { clock, compared, race } from "./asked.js";
 
 const CAPACITY = 1024; // positions in a cache of the small pair
 const LARGE_CAPACITY = 1024; // positions in a cache of SmolLM2
@@ -188,10 +188,6 @@ function costs({ target, draft, wanted }, ids) {
   return { target: passes.map((each) => median(each.slice(1))), draft: median(drafts.slice(1)) };
 }
 
-/** Returns the milliseconds per token of each run; above temperature 0 the texts may differ in length. */
-const perToken = (runs) =>
-  runs.map((steps) => count(steps)).map(({ milliseconds, tokens }) => milliseconds / tokens);
-
 /** Runs one request: decodes for the page, times both ways, measures costs, and posts the result. */
 export function run(engine, options, post = () => {}) {
   const { tokenizer } = engine,
@@ -202,26 +198,15 @@ export function run(engine, options, post = () => {}) {
     shown = (steps) => steps.map((step) => ({ ...step, words: fates(step, text) }));
   show(engine, once, ({ steps, ...rest }) => post({ type: "trace", steps: shown(steps), cut, ...rest }));
   const runs = compare(engine, once, (turn) => post({ type: "turn", ...turn }));
-  const [plain, speculative] = [perToken(runs.plain), perToken(runs.speculative)];
-  const same =
-    JSON.stringify(runs.plain[0].map((s) => s.emitted[0])) ===
-    JSON.stringify(runs.speculative[0].flatMap((s) => s.emitted));
-  const stats = count(runs.speculative[0]);
+  const { typical, ...told } = compared(runs);
   const inLoop = median(
     runs.speculative.map((steps) => count(steps)).map((s) => s.drafting / (s.draftPasses || 1)),
   );
   const duration = ({ drafting, verifying, other }) => drafting + verifying + other;
-  const typical = [...runs.speculative].sort((a, b) => count(a).milliseconds - count(b).milliseconds)[
-    REPEATS >> 1
-  ];
   const result = {
-    stats,
-    plain,
-    speculative,
-    passTimes: typical.map(duration),
+    ...told,
+    passTimes: typical.speculative.map(duration),
     plainTokens: runs.plain[0].length,
-    speedup: median(plain) / median(speculative),
-    same,
     costs: { ...costs(engine, ids), inLoop },
     memory: engine.kernel.size(),
     kernel: engine.kernel.name,

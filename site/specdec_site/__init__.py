@@ -6,10 +6,7 @@ interactives, `tables` turns a figure's data into a table, `boxes` turns block q
 `numbering` puts chapter numbers before titles, `addresses` turns public addresses of the book's own
 files into links to them, `bibliography_style` labels the bibliography, `execution_times` records
 when chapters ran. `deferred` adds directives whose content is known only after all pages are read:
-`maps` draws the maps of the start page, `lossless_tables` shows what the tests found lossless,
-`board_table` the best method for each kind of text, `busy_machine` the effect of other programs on
-a measurement, `library` lists the files to read, `live_speed` shows the recorded races of the live
-page.
+`maps` draws the maps of the start page, `recorded_tables` shows recordings as tables.
 On finished pages: `assets` and `live` write scripts beside them, `licenses` the licences of others'
 parts, `repair_html` repairs the theme's
 HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons`,
@@ -27,21 +24,17 @@ from . import (
     archive,
     assets,
     bibliography_style,
-    board_table,
     boxes,
-    busy_machine,
     deferred,
     execution,
     execution_times,
     fold_titles,
     icons,
     launch,
-    library,
-    live_speed,
-    lossless_tables,
     maps,
     numbering,
     outputs,
+    recorded_tables,
     repair_html,
 )
 
@@ -67,11 +60,7 @@ def setup(app: Sphinx) -> dict:
         deferred,
         execution_times,
         maps,
-        lossless_tables,
-        board_table,
-        busy_machine,
-        library,
-        live_speed,
+        recorded_tables,
         launch,
         assets,
         repair_html,

@@ -1,6 +1,6 @@
 """Directives whose content is known only after all pages are read: titles, reading times, runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -8,6 +8,21 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 METADATA = "sdl_deferred"
+Cell = str | nodes.Node
+
+
+def _entry(cell: Cell) -> nodes.entry:
+    content = cell if isinstance(cell, nodes.Node) else nodes.Text(cell)
+    return nodes.entry("", nodes.paragraph("", "", content))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[Cell]]) -> nodes.table:
+    """Return a table for the content of a directive."""
+    heads = list(heads)
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in heads), cols=len(heads))
+    lines = [nodes.row("", *map(_entry, line)) for line in (heads, *rows)]
+    group += [nodes.thead("", lines[0]), nodes.tbody("", *lines[1:])]
+    return nodes.table("", group, classes=["colwidths-auto"])
 
 
 class DeferredNode(nodes.General, nodes.Element):

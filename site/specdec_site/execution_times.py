@@ -18,7 +18,7 @@ from specdec_lite.loading.memory import resolve_device
 from specdec_lite.measure.timing import machine_name
 
 from . import deferred
-from .docutils_tables import table
+from .deferred import table
 
 KEY = "sdl_run"
 PACKAGES = {"specdec_lite": "specdec-lite", "torch": "torch", "transformers": "transformers"}

@@ -6,6 +6,7 @@ scripts.
 """
 
 import base64
+import copy
 import hashlib
 import json
 import os
@@ -14,7 +15,6 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
@@ -84,17 +84,12 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def dequantize(model: Transformer) -> Transformer:
     """Return the float32 model with exactly the live page's weights: the reference of its tests."""
-    state = {
-        name: (
-            weight
-            if weight.dim() == 1
-            else (lambda values, scales: values.float() * scales[:, None])(*quantize(weight))
-        )
-        for name, weight in model.state_dict().items()
-    }
-    copy = Transformer(model.config)
-    copy.load_state_dict(state)
-    return copy.requires_grad_(False)
+    rounded = copy.deepcopy(model).requires_grad_(False)
+    for weight in rounded.parameters():
+        if weight.dim() > 1:
+            small, scales = quantize(weight)
+            weight.copy_(small.float() * scales[:, None])
+    return rounded
 
 
 def panels(matrix: Tensor) -> Tensor:
@@ -111,12 +106,9 @@ class WeightsFile(live_smollm2.PackedFile):
 
     def add_model(self, model: Transformer) -> dict:
         """Append a model and return its manifest entry."""
-        config = _config(model)
         tensors = {}
-        for name, weight in model.state_dict().items():
-            if name == "head.weight" and model.config.tied:
-                continue
-            weight = weight.float()
+        for name, weight in model.named_parameters():
+            weight = weight.detach().float()
             if weight.dim() == 1:
                 entry = {"offset": self.tensor(weight), "rows": 1, "cols": len(weight)}
             else:
@@ -128,26 +120,12 @@ class WeightsFile(live_smollm2.PackedFile):
                     "scales": self.tensor(scales),
                 }
             tensors[name.removesuffix(".weight")] = entry
-        return {"config": config, "tensors": tensors}
+        return {"config": _config(model), "tensors": tensors}
 
 
 def _config(model: Transformer) -> dict:
     """Return a model's manifest configuration."""
-    c = model.config
-    if (
-        c.qkv_bias
-        or c.qk_norm
-        or c.window
-        or c.rope_scaling
-        or c.hidden_size % 16
-        or c.intermediate_size % 8
-        or c.head_size % 16
-        or c.vocab_size % 16
-    ):
-        raise ValueError(
-            f"model has {asdict(c)}; the live page allows no bias, no q/k norm and no window, and"
-            " sizes in multiples of 16 (intermediate_size: of 8)"
-        )
+    c = model.config  # without biases, norms of q and k, and windows, in sizes of 16
     return {
         "hidden": c.hidden_size,
         "inner": c.intermediate_size,
@@ -160,19 +138,6 @@ def _config(model: Transformer) -> dict:
         "eps": c.norm_eps,
         "tied": c.tied,
     }
-
-
-def tokenizer_data(path: Path) -> dict:
-    """Return pieces, merges and special tokens of a tokenizer."""
-    data = json.loads(path.read_text("utf-8"))
-    model = data["model"]
-    if (
-        model["type"] != "BPE"
-        or data["pre_tokenizer"]["type"] != "ByteLevel"
-        or data["normalizer"] is not None
-    ):
-        raise ValueError(f"path {path}: the live page allows byte-level BPE without a normalizer")
-    return live_smollm2.tokenizer_data(path)
 
 
 def export(
@@ -189,7 +154,7 @@ def export(
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
         "models": models,
-        "tokenizer": tokenizer_data(tokenizer),
+        "tokenizer": live_smollm2.tokenizer_data(tokenizer),
     }
 
 
@@ -218,30 +183,12 @@ def questions() -> list[dict]:
 
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
     """Compile kernel.ts to WebAssembly once for each entry of KERNELS, and again for threads."""
-    compiler = node_modules / "assemblyscript" / "bin" / "asc.js"
-    if not compiler.exists():
-        raise ExtensionError(f"{compiler} is missing: run `npm ci` first (`make book` does)")
+    options = "-O3 --noAssert --runtime stub --importMemory --initialMemory 1 --enable simd".split()
+    compiler = ["node", node_modules / "assemblyscript" / "bin" / "asc.js", SOURCE / "kernel.ts"]
     compiled = {}
-    for (name, options), shared in product(KERNELS.items(), ((), THREADS)):
+    for (name, own), shared in product(KERNELS.items(), ((), THREADS)):
         target = folder / f"kernel-{name}{'-threads' if shared else ''}.wasm"
-        command = [
-            "node",
-            compiler,
-            SOURCE / "kernel.ts",
-            "--outFile",
-            target,
-            "-O3",
-            "--noAssert",
-            "--runtime",
-            "stub",
-            "--importMemory",
-            "--initialMemory",
-            "1",
-            "--enable",
-            "simd",
-            *options,
-            *shared,
-        ]
+        command = [*compiler, *options, *own, *shared, "--outFile", target]
         process = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
         if process.returncode:
             raise ExtensionError(f"kernel.ts does not compile: {process.stdout}{process.stderr}")

@@ -1,34 +1,27 @@
 """Pages that quote the scoreboard compute what they quote from the one board, and agree with it."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
+from chapters import CHAPTERS, text_of
+from conftest import ROOT
 
 from specdec_book.recordings import board
 from specdec_book.viz import board_figures
 from specdec_book.viz.board_figures import advice, best_by_kind, methods_by_text
 
-ROOT = Path(__file__).parents[2]
-
-
-def code_of(path: Path) -> str:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-
 
 def test_no_page_reads_counts_or_costs_past_the_board():
     """Nor does a page type one of their numbers: a mark would name the recording."""
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        assert not re.search(r"load\(\s*f?[\"']scoreboard-c", code_of(path)), path.name
-    for path in [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]:
+    for path in CHAPTERS:
+        assert not re.search(r"load\(\s*f?[\"']scoreboard-c", text_of(path, "code")), path.name
+    for path in [*(ROOT / "book").glob("*.md"), *CHAPTERS]:
         assert "recorded: scoreboard-c" not in path.read_text(encoding="utf-8"), path.name
 
 
 def test_the_advice_is_computed_where_it_is_quoted():
     assert "```{which-draft}" in (ROOT / "book" / "cheat_sheet.md").read_text(encoding="utf-8")
-    assert "advice()" in code_of(ROOT / "notebooks" / "19_will_it_pay.ipynb")
+    assert "advice()" in text_of(ROOT / "notebooks" / "19_will_it_pay.ipynb", "code")
 
 
 @pytest.mark.parametrize("model", board.SUFFIX)

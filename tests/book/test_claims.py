@@ -2,28 +2,22 @@
 
 import re
 import sys
-from pathlib import Path
 
-import nbformat
 import pytest
+from chapters import text_of
+from conftest import ROOT
 from specdec_site.addresses import prefixes
 
 from specdec_book.viz.claims import CLAIMS, STYLES, claims_overview, claims_table
 
-CHAPTER = Path(__file__).resolve().parents[2] / "notebooks" / "20_claims.ipynb"
+CHAPTER = ROOT / "notebooks" / "20_claims.ipynb"
 DECISION = re.compile(r'^decide\((\d+), .*, "([^"]+)"\)$', flags=re.M)
 LINK = re.compile(r"\]\((?!https?:)([^)]+)\)")
 
 
-def read(kind: str) -> str:
-    """Return the text of the chapter's cells of one kind."""
-    chapter = nbformat.read(CHAPTER, as_version=4)
-    return "\n".join(cell.source for cell in chapter.cells if cell.cell_type == kind)
-
-
 def test_the_cells_decide_each_claim_once_as_the_table_states():
-    decisions = DECISION.findall(read("code"))
-    assert len(decisions) == read("code").count("\ndecide(") == len(CLAIMS)
+    decisions = DECISION.findall(text_of(CHAPTER, "code"))
+    assert len(decisions) == text_of(CHAPTER, "code").count("\ndecide(") == len(CLAIMS)
     assert {int(n): verdict for n, verdict in decisions} == {
         n: claim.verdict for n, claim in CLAIMS.items()
     }
@@ -55,7 +49,7 @@ def test_the_table_opens_with_the_claims_that_do_not_hold():
 @pytest.mark.parametrize("verdict", STYLES)
 def test_the_first_sentence_counts_the_verdicts(verdict):
     words = {3: "three", 6: "six", 11: "eleven", 12: "twelve"}
-    sentence = re.search(r"\*\*Thirty-two claims .*", read("markdown"))[0]
+    sentence = re.search(r"\*\*Thirty-two claims .*", text_of(CHAPTER))[0]
     count = sum(claim.verdict == verdict for claim in CLAIMS.values())
     verb = {"does not hold": "do not hold", "not decided here": "cannot be decided here"}.get(
         verdict, verdict.replace("holds", "hold")

@@ -15,12 +15,13 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from chapters import CHAPTERS
 from chosen import one_of
+from conftest import ROOT
 from packaging.requirements import Requirement
+from test_wheel import link
 
-ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["repository"]["url"]
-CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OLDEST = "transformers==5.0.0"
 OTHERS = [OLDEST, "nbclient", "ipykernel", "ipywidgets", "numpy<2.4"]
 RUN = """
@@ -29,28 +30,6 @@ notebook = nbformat.read(sys.argv[1], as_version=4)
 nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
 nbformat.write(notebook, "executed.ipynb")
 """
-
-
-def closure(name: str, distributions: dict) -> dict:
-    """Add a distribution and everything it requires here to `distributions`, and return that."""
-    if name not in distributions:
-        distributions[name] = distribution(name)
-        for text in distributions[name].requires or ():
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                closure(requirement.name, distributions)
-    return distributions
-
-
-def link(name: str, packages_folder: Path) -> None:
-    """Link a distribution and its requirements into another environment's packages."""
-    for each in closure(name, {}).values():
-        source = Path(each.locate_file(""))
-        for top in {
-            Path(file).parts[0] for file in each.files if not file.parts[0].startswith("..")
-        }:
-            if top != "__pycache__" and not (packages_folder / top).exists():
-                (packages_folder / top).symlink_to(source / top)
 
 
 def packages(python: Path) -> dict[str, str]:
@@ -70,13 +49,7 @@ def environment(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("colab")
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     python = folder / "env" / "bin" / "python"
-    site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    link("torch", Path(site.stdout.strip()))
+    link(["torch"], next((folder / "env").glob("lib/python*/site-packages")))
     subprocess.run([python, "-m", "pip", "install", "--quiet", *OTHERS], check=True)
     return python
 

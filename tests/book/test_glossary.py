@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import nbformat
+from chapters import CHAPTERS, text_of
+from conftest import ROOT
 from specdec_site.terms import Term
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def entries() -> list[str]:
@@ -19,11 +18,7 @@ def entries() -> list[str]:
 def prose() -> str:
     """Return the text of every page except the glossary."""
     pages = [path for path in (ROOT / "book").glob("*.md") if path.stem != "glossary"]
-    texts = [path.read_text("utf-8") for path in pages]
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        cells = nbformat.read(path, as_version=4).cells
-        texts += [cell.source for cell in cells if cell.cell_type == "markdown"]
-    return "\n".join(texts)
+    return "\n".join([path.read_text("utf-8") for path in pages] + [*map(text_of, CHAPTERS)])
 
 
 def test_every_term_is_used_on_a_page():

@@ -12,13 +12,14 @@ import builtins
 import importlib.util
 import symtable
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import nbformat
 import pytest
 import torch
+from chapters import cells, has_tag, statements
+from conftest import ROOT
 
 from specdec_lite import (
     acceptance,
@@ -35,7 +36,6 @@ from specdec_lite.drafters.self_drafts import Chunks
 from specdec_lite.scheduling import Confidence, FirstDrop
 from specdec_lite.simulation import clock
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 BLOCKS = {
     "specdec_lite": {"TokenTree", "sampling", "theory", "CausalLM"},
     "specdec_lite.tree": {"TokenTree"},
@@ -49,25 +49,7 @@ BLOCKS = {
 LONGEST = 45
 """Lines of one loop's function."""
 SECONDS = lambda rows, drafted: 1 + 0.03 * drafted
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A method's loop on its page, and the same method in the library.
-
-    Attributes:
-        page: stem of the notebook.
-        name: of the generator function.
-        ours: returns the rounds that the page's function yields for a prompt and a number of tokens.
-        library: returns the library's drafter.
-        options: of `generate`: temperature, seed and the acceptance rule.
-    """
-
-    page: str
-    name: str
-    ours: Callable
-    library: Callable
-    options: tuple = ()
+COUNT = 48
 
 
 @cache
@@ -78,189 +60,61 @@ def pair():
 PROMPTS = [prompt["text"] for kind in corpus.evaluation_prompts().values() for prompt in kind[:2]][
     :6
 ]
-COUNT = 48
 
 
-def chain_of_a_model(temperature: float) -> Loop:
-    rng = lambda: (sampling.Sampling(temperature), sampling.SeededRng(5))
-    return Loop(
-        "05_draft_then_verify",
-        "speculative",
-        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 4, *rng()),
-        lambda: d.ModelDrafter(pair().draft, 4),
-        (("temperature", temperature), ("seed", 5)),
-    )
+@dataclass(frozen=True)
+class Loop:
+    """A method's loop on its page, and the same method in the library.
+
+    The page's function is called with the target, `before`, a prompt, a number of tokens, `after`
+    and, with a temperature, the sampling and the draws.
+
+    Attributes:
+        page: stem of the notebook.
+        name: of the generator function.
+        library: returns the library's drafter.
+        before, after: return arguments of the page's function from that drafter.
+        temperature: None for a loop that is greedy.
+        rule: of the library's `generate`.
+    """
+
+    page: str
+    name: str
+    library: Callable
+    before: Callable = lambda drafter: ()
+    after: Callable = lambda drafter: ()
+    temperature: float | None = None
+    rule: Callable | None = None
+
+    def rounds(self, function: Callable, drafter, ids: list[int], count: int) -> list:
+        """Return (drafted tokens, emitted tokens) of each round of the page's function."""
+        draws = () if self.temperature is None else (sampling.Sampling(self.temperature), rng())
+        given = *self.before(drafter), ids, count, *self.after(drafter), *draws
+        return [
+            (list(map(int, drafted)), list(map(int, emitted)))
+            for drafted, emitted, *_ in function(pair().target, *given)
+        ]
+
+    def options(self) -> dict:
+        """Return the options of the library's `generate`."""
+        return {"temperature": self.temperature or 0.0, "seed": SEED, "rule": self.rule}
 
 
-def blocks_of_a_model() -> Loop:
-    rng = lambda: (sampling.Sampling(1.0), sampling.SeededRng(5))
-    return Loop(
-        "07b_better_rule",
-        "speculative_blocks",
-        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 8, *rng()),
-        lambda: d.ModelDrafter(pair().draft, 8),
-        (("temperature", 1.0), ("seed", 5), ("rule", acceptance.block_verification)),
-    )
+SEED = 5
+rng = lambda: sampling.SeededRng(SEED)
 
 
-def blockwise() -> Loop:
-    drafter = cache(lambda: d.BlockwiseDrafter.from_pretrained(pair().target, k=4))
-    weights = lambda: list(zip(drafter().heads.up, drafter().heads.down))
-    return Loop(
-        "04_blockwise_parallel",
-        "blockwise",
-        lambda loop, ids, count: loop(pair().target, weights(), ids, count, 4),
-        drafter,
-    )
+def given(*values) -> Callable:
+    """Return what gives a page's function these values, whatever the drafter is."""
+    return lambda drafter: values
 
 
-def stop_by_confidence(loop, ids, count):
-    rng = sampling.SeededRng(5)
-    sure = lambda row, token: row[token] >= 0.4
-    return loop(pair().target, pair().draft, ids, count, 8, sure, sampling.Sampling(1.0), rng)
+def draft(drafter) -> tuple:
+    return (pair().draft,)
 
 
-LOOPS = {
-    "draft model, T = 0": chain_of_a_model(0.0),
-    "draft model, T = 1": chain_of_a_model(1.0),
-    "block verification": blocks_of_a_model(),
-    "blockwise": blockwise(),
-}
-
-
-def eagle(version: str, drafter: Callable) -> Loop:
-    return Loop(
-        "13_eagle",
-        "eagle",
-        lambda loop, ids, count: loop(pair().target, drafter().head, version, ids, count, 4),
-        drafter,
-    )
-
-
-def tree_of_models(temperature: float) -> Loop:
-    rng = lambda: (sampling.Sampling(temperature), sampling.SeededRng(5))
-    return Loop(
-        "11_token_trees",
-        "specinfer",
-        lambda loop, ids, count: loop(pair().target, [pair().draft] * 2, ids, count, 3, *rng()),
-        lambda: d.MergedDrafter([d.ModelDrafter(pair().draft, 3) for _ in range(2)]),
-        (("temperature", temperature), ("seed", 5)),
-    )
-
-
-def tree_of_rates(temperature: float) -> Loop:
-    rng = lambda: (sampling.Sampling(temperature), sampling.SeededRng(5))
-    return Loop(
-        "11_token_trees",
-        "sequoia",
-        lambda loop, ids, count: loop(pair().target, pair().draft, RATES, 16, ids, count, *rng()),
-        lambda: d.SequoiaDrafter(pair().draft, 16),
-        (("temperature", temperature), ("seed", 5)),
-    )
-
-
-@cache
-def selecting() -> d.MarkovDrafter:
-    """Return Medusa's heads with a selector that was not trained."""
-    torch.manual_seed(0)
-    selector = Selector(pair().target.vocab_size, 16, width=pair().target.hidden_size)
-    torch.nn.init.normal_(selector.after.weight, std=0.05)
-    return d.MarkovDrafter(pair().target, medusa_drafter().heads, selector)
-
-
-LOOPS |= {
-    "SpecInfer, T = 0": tree_of_models(0.0),
-    "SpecInfer, T = 1": tree_of_models(1.0),
-    "Sequoia, T = 0": tree_of_rates(0.0),
-    "Sequoia, T = 1": tree_of_rates(1.0),
-    "PARD": Loop(
-        "12b_one_pass",
-        "pard",
-        lambda loop, ids, count: loop(
-            pair().target, d.PardDrafter.from_pretrained(pair().target).model, ids, count, 4
-        ),
-        lambda: d.PardDrafter.from_pretrained(pair().target),
-    ),
-    "DFlash": Loop(
-        "12b_one_pass",
-        "dflash",
-        lambda loop, ids, count: loop(
-            pair().target, d.BlockDiffusionDrafter.from_pretrained(pair().target).head, ids, count
-        ),
-        lambda: d.BlockDiffusionDrafter.from_pretrained(pair().target),
-    ),
-    "DFlash 2's selector": Loop(
-        "12b_one_pass",
-        "selected",
-        lambda loop, ids, count: loop(
-            pair().target, selecting().heads, selecting().correction, ids, count
-        ),
-        lambda: selecting(),
-    ),
-    "EAGLE-1": eagle("EAGLE-1", lambda: d.EagleDrafter.from_pretrained(pair().target)),
-    "EAGLE-3": eagle("EAGLE-3", lambda: d.EagleDrafter.from_pretrained(pair().target, 3, draft=4)),
-    "MTP": eagle("MTP", lambda: d.MtpDrafter.from_pretrained(pair().target)),
-    "EAGLE-2": Loop(
-        "13b_confidence_trees",
-        "eagle2",
-        lambda loop, ids, count: loop(
-            pair().target, d.EagleDrafter.from_pretrained(pair().target).head, ids, count
-        ),
-        lambda: d.EagleDrafter.from_pretrained(pair().target, version=2),
-    ),
-}
-
-LOOPS |= {
-    "stop by confidence": Loop(
-        "15_when_to_stop",
-        "stopping",
-        stop_by_confidence,
-        lambda: d.ModelDrafter(pair().draft, d.lengths.Confidence(8, 0.4)),
-        (("temperature", 1.0), ("seed", 5)),
-    ),
-    "bandit": Loop(
-        "15c_several_drafters",
-        "bandit",
-        lambda loop, ids, count: loop(pair().target, pair().draft, ids, count, 0.2, 0.04),
-        lambda: d.BanditDrafter(
-            [d.PromptLookupDrafter(8, 3, 2), d.ModelDrafter(pair().draft, 4)],
-            c=0.2,
-            t=0.04,
-            weight=8,
-        ),
-    ),
-    "Saguaro": Loop(  # its drafts are those of ordinary speculation, only earlier
-        "15b_hide_drafting",
-        "saguaro",
-        lambda loop, ids, count: (
-            r[:2] for r in loop(pair().target, pair().draft, ids, count, 4, 3)
-        ),
-        lambda: d.ModelDrafter(pair().draft, 4),
-    ),
-    "cascade": Loop(
-        "15c_several_drafters",
-        "cascade",
-        lambda loop, ids, count: loop(
-            pair().target,
-            pair().draft,
-            ids,
-            count,
-            6,
-            3,
-            sampling.Sampling(1.0),
-            sampling.SeededRng(5),
-        ),
-        lambda: d.CascadeDrafter(pair().draft, d.PromptLookupDrafter(3), 6),
-        (("temperature", 1.0), ("seed", 5)),
-    ),
-}
-
-
-def greedy(page: str, name: str, library: Callable, given: Callable = tuple) -> Loop:
-    """Return a greedy loop whose arguments are the target, ids, count, and what `given` returns."""
-    return Loop(
-        page, name, lambda loop, ids, count: loop(pair().target, ids, count, *given()), library
-    )
+def eagle(name: str, drafter: Callable) -> Loop:
+    return Loop("13_eagle", "eagle", drafter, lambda x: (x.head, name), given(4))
 
 
 def earlier_texts() -> list[list[int]]:
@@ -274,80 +128,149 @@ def suffix_with_memory():
     return drafter
 
 
-COPYING, SELF = "08_model_free", "09_self_drafts"
-LOOPS |= {
-    "prompt lookup": greedy(COPYING, "prompt_lookup", lambda: d.PromptLookupDrafter(8)),
-    "suffix decoding": greedy(COPYING, "suffix_decoding", lambda: d.SuffixDrafter(16)),
-    "suffix decoding with a memory": greedy(
-        COPYING, "suffix_decoding", suffix_with_memory, lambda: (earlier_texts(),)
-    ),
-    "token recycling": greedy(
-        "10b_recycling", "recycling", lambda: d.TokenRecyclingDrafter(pair().target)
-    ),
-    "Jacobi": greedy("14_lookahead", "jacobi_decoding", lambda: d.JacobiDrafter(8)),
-    "Lookahead": greedy("14_lookahead", "lookahead", d.LookaheadDrafter),
-}
+def selecting() -> d.MarkovDrafter:
+    """Return Medusa's heads with a selector that was not trained."""
+    torch.manual_seed(0)
+    selector = Selector(pair().target.vocab_size, 16, width=pair().target.hidden_size)
+    torch.nn.init.normal_(selector.after.weight, std=0.05)
+    return d.MarkovDrafter(pair().target, trained(d.MedusaDrafter)().heads, selector)
 
 
-@cache
-def exit_drafter():
-    return d.EarlyExitDrafter.from_pretrained(pair().target, gamma=3)
-
-
-@cache
-def pass_drafter():
-    return d.PassDrafter.from_pretrained(pair().target)
-
-
-@cache
-def eight_bits():
-    return d.QuantizedDrafter(pair().target, 8, 3)
+def trained(kind: type, **options) -> Callable:
+    """Return what loads the trained drafter of a class."""
+    return lambda: kind.from_pretrained(pair().target, **options)
 
 
 SKIP = {(0, "attention"), (5, "mlp")}
-LOOPS |= {
-    "early exit": greedy(
-        SELF, "early_exit", exit_drafter, lambda: (exit_drafter().layers, exit_drafter().adapter)
+COPYING, SELF, ONE_PASS = "08_model_free", "09_self_drafts", "12b_one_pass"
+LOOPS = {
+    "draft model": Loop(
+        "05_draft_then_verify",
+        "speculative",
+        lambda: d.ModelDrafter(pair().draft, 4),
+        draft,
+        given(4),
     ),
-    "early exit, no adapter": greedy(
-        SELF, "early_exit", lambda: d.EarlyExitDrafter(pair().target, 6, 3), lambda: (6,)
+    "SpecInfer": Loop(
+        "11_token_trees",
+        "specinfer",
+        lambda: d.MergedDrafter([d.ModelDrafter(pair().draft, 3) for _ in range(2)]),
+        lambda x: ([pair().draft] * 2,),
+        given(3),
     ),
-    "skipped sublayers": greedy(
+    "Sequoia": Loop(
+        "11_token_trees",
+        "sequoia",
+        lambda: d.SequoiaDrafter(pair().draft, 16),
+        lambda x: (pair().draft, RATES, 16),
+    ),
+    "Medusa": Loop(
+        "10_medusa", "medusa_decoding", trained(d.MedusaDrafter), lambda x: (x.heads, x.tree)
+    ),
+}
+LOOPS = {
+    f"{name}, T = {temperature:g}": replace(loop, temperature=temperature)
+    for name, loop in LOOPS.items()
+    for temperature in (0.0, 1.0)
+} | {
+    "block verification": Loop(
+        "07b_better_rule",
+        "speculative_blocks",
+        lambda: d.ModelDrafter(pair().draft, 8),
+        draft,
+        given(8),
+        1.0,
+        acceptance.block_verification,
+    ),
+    "blockwise": Loop(
+        "04_blockwise_parallel",
+        "blockwise",
+        trained(d.BlockwiseDrafter, k=4),
+        lambda x: ([*zip(x.heads.up, x.heads.down)],),
+        given(4),
+    ),
+    "PARD": Loop(ONE_PASS, "pard", trained(d.PardDrafter), lambda x: (x.model,), given(4)),
+    "DFlash": Loop(ONE_PASS, "dflash", trained(d.BlockDiffusionDrafter), lambda x: (x.head,)),
+    "DFlash 2's selector": Loop(ONE_PASS, "selected", selecting, lambda x: (x.heads, x.correction)),
+    "EAGLE-1": eagle("EAGLE-1", trained(d.EagleDrafter)),
+    "EAGLE-3": eagle("EAGLE-3", trained(d.EagleDrafter, version=3, draft=4)),
+    "MTP": eagle("MTP", trained(d.MtpDrafter)),
+    "EAGLE-2": Loop(
+        "13b_confidence_trees", "eagle2", trained(d.EagleDrafter, version=2), lambda x: (x.head,)
+    ),
+    "stop by confidence": Loop(
+        "15_when_to_stop",
+        "stopping",
+        lambda: d.ModelDrafter(pair().draft, d.lengths.Confidence(8, 0.4)),
+        draft,
+        given(8, lambda row, token: row[token] >= 0.4),
+        1.0,
+    ),
+    "bandit": Loop(
+        "15c_several_drafters",
+        "bandit",
+        lambda: d.BanditDrafter(
+            [d.PromptLookupDrafter(8, 3, 2), d.ModelDrafter(pair().draft, 4)],
+            c=0.2,
+            t=0.04,
+            weight=8,
+        ),
+        draft,
+        given(0.2, 0.04),
+    ),
+    "Saguaro": Loop(  # its drafts are those of ordinary speculation, only earlier
+        "15b_hide_drafting", "saguaro", lambda: d.ModelDrafter(pair().draft, 4), draft, given(4, 3)
+    ),
+    "cascade": Loop(
+        "15c_several_drafters",
+        "cascade",
+        lambda: d.CascadeDrafter(pair().draft, d.PromptLookupDrafter(3), 6),
+        draft,
+        given(6, 3),
+        1.0,
+    ),
+    "prompt lookup": Loop(COPYING, "prompt_lookup", lambda: d.PromptLookupDrafter(8)),
+    "suffix decoding": Loop(COPYING, "suffix_decoding", lambda: d.SuffixDrafter(16)),
+    "suffix decoding with a memory": Loop(
+        COPYING, "suffix_decoding", suffix_with_memory, after=lambda x: (earlier_texts(),)
+    ),
+    "token recycling": Loop(
+        "10b_recycling", "recycling", lambda: d.TokenRecyclingDrafter(pair().target)
+    ),
+    "Jacobi": Loop("14_lookahead", "jacobi_decoding", lambda: d.JacobiDrafter(8)),
+    "Lookahead": Loop("14_lookahead", "lookahead", d.LookaheadDrafter),
+    "early exit": Loop(
+        SELF,
+        "early_exit",
+        trained(d.EarlyExitDrafter, gamma=3),
+        after=lambda x: (x.layers, x.adapter),
+    ),
+    "early exit, no adapter": Loop(
+        SELF, "early_exit", lambda: d.EarlyExitDrafter(pair().target, 6, 3), after=given(6)
+    ),
+    "skipped sublayers": Loop(
         SELF,
         "skipped_sublayers",
         lambda: d.LayerSkipDrafter(pair().target, SKIP, 3),
-        lambda: (SKIP,),
+        after=given(SKIP),
     ),
-    "fewer bits": greedy(SELF, "fewer_bits", eight_bits, lambda: (eight_bits().model,)),
-    "sinks and a window": greedy(
+    "fewer bits": Loop(
+        SELF,
+        "fewer_bits",
+        lambda: d.QuantizedDrafter(pair().target, 8, 3),
+        after=lambda x: (x.model,),
+    ),
+    "sinks and a window": Loop(
         SELF, "sparse_cache", lambda: d.SparseCacheDrafter(pair().target, 4, 32, 3)
     ),
-    "look-ahead rows": greedy(SELF, "look_ahead", pass_drafter, lambda: (pass_drafter().rows,)),
-    "TriForce": greedy(
+    "look-ahead rows": Loop(SELF, "look_ahead", trained(d.PassDrafter), after=lambda x: (x.rows,)),
+    "TriForce": Loop(
         SELF,
         "triforce",
         lambda: d.SparseCacheDrafter(pair().target, 4, 16, 3, select=Chunks((4,), budget=32)),
-        lambda: (pair().draft, []),
+        after=lambda x: (pair().draft, []),
     ),
 }
-
-
-@cache
-def medusa_drafter():
-    return d.MedusaDrafter.from_pretrained(pair().target)
-
-
-def medusa(temperature: float) -> Loop:
-    def ours(loop, ids, count):
-        heads, tree = medusa_drafter().heads, medusa_drafter().tree
-        rng = sampling.Sampling(temperature), sampling.SeededRng(5)
-        return loop(pair().target, heads, tree, ids, count, *rng)
-
-    options = (("temperature", temperature), ("seed", 5))
-    return Loop("10_medusa", "medusa_decoding", ours, medusa_drafter, options)
-
-
-LOOPS |= {f"Medusa, T = {temperature:g}": medusa(temperature) for temperature in (0.0, 1.0)}
 
 
 def free_names(function: ast.AST) -> set[str]:
@@ -364,27 +287,12 @@ def free_names(function: ast.AST) -> set[str]:
 
 def visible(page: str) -> list[ast.stmt]:
     """Return the statements of a page's visible cells; of hidden cells, the imports."""
-    statements = []
-    for cell in nbformat.read(NOTEBOOKS / f"{page}.ipynb", as_version=4).cells:
-        if cell.cell_type == "code":
-            lines = [x for x in cell.source.splitlines() if not x.lstrip().startswith(("%", "!"))]
-            text = "\n".join(lines)
-            try:
-                body = ast.parse(text).body
-            except SyntaxError:  # the set-up cell without its magic command
-                body = [s for line in lines if "import" in line for s in imports_of(line)]
-            if "hide-input" in cell.metadata.get("tags", ()):
-                body = [s for s in body if isinstance(s, ast.Import | ast.ImportFrom)]
-            statements += body
-    return statements
-
-
-def imports_of(line: str) -> list[ast.stmt]:
-    """Return the import of one line of a cell, or nothing."""
-    try:
-        return ast.parse(line.strip()).body
-    except SyntaxError:
-        return []
+    return [
+        part
+        for cell in cells(ROOT / "notebooks" / f"{page}.ipynb", "code")
+        for part in statements(cell.source)
+        if not has_tag(cell, "hide-input") or isinstance(part, ast.Import | ast.ImportFrom)
+    ]
 
 
 def written(page: str, name: str) -> str:
@@ -454,15 +362,10 @@ def test_a_method_written_from_its_page_drafts_like_the_library(
     method: str, which: slice, count: int, tmp_path: Path
 ):
     loop = LOOPS[method]
-    function = load(loop.page, loop.name, tmp_path)
+    function, drafter = load(loop.page, loop.name, tmp_path), loop.library()
     for ids in encoded(which):
-        rounds = [
-            (list(map(int, drafted)), list(map(int, emitted)))
-            for drafted, emitted in loop.ours(function, ids, count)
-        ]
-        out = generate(
-            pair().target, ids, loop.library(), count, stop_token_ids=(), **dict(loop.options)
-        )
+        rounds = loop.rounds(function, drafter, ids, count)
+        out = generate(pair().target, ids, drafter, count, stop_token_ids=(), **loop.options())
         steps = [(step.tree.tokens.tolist(), list(step.tokens)) for step in out.steps]
         assert [t for _, emitted in rounds for t in emitted] == out.tokens.tolist()
         assert rounds[:-1] == steps[:-1]  # the text's end may cut the last round's draft

@@ -8,15 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import nbformat
-import pytest
 import yaml
-from bs4 import BeautifulSoup
-from IPython.core.inputtransformer2 import TransformerManager
+from browsing import parsed
+from chapters import CHAPTERS, cells, every_chapter, has_tag, statements, text_of
+from conftest import ROOT
 from specdec_site import fold_titles
 from specdec_site.addresses import inward, moved, outward, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
-CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
 ADDRESS = CONFIG["repository"]["url"]
 DIRECTIVE = re.compile(r"^\s*(`{3,}|:{3,})\{|\{[a-z:]+\}`", flags=re.M)
@@ -25,18 +23,6 @@ REWRITE = "PYTHONPATH=site .venv/bin/python -m specdec_site.addresses"
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 SECTION = re.compile(r"\]\((\w+\.ipynb)#([^)]+)\)")  # as JupyterLab names it
-
-every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-
-
-def cells(path: Path, kind: str) -> list:
-    """Return a notebook's cells of one kind, "code" or "markdown"."""
-    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
-
-
-def statements(source: str) -> list[ast.stmt]:
-    """Return the statements of a cell."""
-    return ast.parse(TransformerManager().transform_cell(source)).body
 
 
 def test_every_chapter_is_in_the_table_of_contents():
@@ -72,8 +58,7 @@ def test_reads_in_jupyterlab_and_colab(path: Path):
         for target in LINK.findall(inward(cell.source)):
             assert (path.parent / target.split("#")[0]).exists(), target
         for name, section in SECTION.findall(cell.source):
-            texts = "\n".join(each.source for each in cells(path.parent / name, "markdown"))
-            headings = fold_titles.HEADING.findall(texts)
+            headings = fold_titles.HEADING.findall(text_of(path.parent / name))
             assert section in [heading.replace(" ", "-") for heading in headings]
 
 
@@ -122,10 +107,10 @@ def test_begins_with_its_claim_and_its_picture_then_opens_in_colab(path: Path):
     colab = CONFIG["launch_buttons"]["colab_url"]
     branch = CONFIG["repository"]["branch"]
     link = f"[open in Colab]({colab}/github/{github}/blob/{branch}/notebooks/{path.name})"
-    title, setup, picture, about, *_ = nbformat.read(path, as_version=4).cells
+    title, setup, picture, about, *_ = cells(path)
     assert re.fullmatch(r"# .+\n\n\*\*.+\*\*", title.source)
     assert (title.id, setup.id, picture.cell_type) == ("title", "setup", "code")
-    assert {"hide-input", "hide-output"} & set(picture.metadata.tags) == {"hide-input"}
+    assert has_tag(picture, "hide-input") and not has_tag(picture, "hide-output")
     assert SHOWS.search(picture.source)
     small, _, _ = about.source.partition("\n")
     assert re.fullmatch(r"\*\d+ minutes · .+ · \[.+\)\*", small) and link in small
@@ -165,7 +150,7 @@ def test_versions_agree():
 @every_chapter
 def test_quizzes_are_complete(path: Path):
     """Each question has one explanation per option, and the right one begins with "Right"."""
-    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    text = text_of(path)
     quizzes = re.findall(
         r'<div class="sdl-quiz" data-answer="([a-e])">(.*?)</div>', text, flags=re.S
     )
@@ -193,7 +178,7 @@ def test_every_prediction_has_an_answer(path: Path):
 
     The page reads the right choice from there.
     """
-    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    text = text_of(path)
     boxes = PREDICTION.findall(text)
     assert len(boxes) == text.count("sdl-predict")
     for choices, answer in boxes:
@@ -219,14 +204,14 @@ def test_a_chapter_is_short(path: Path):
 
     The cells of exercises are the reader's own and do not count among the visible ones.
     """
-    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    text = text_of(path)
     assert len(main_text(text).split()) <= 1000
     assert len(re.findall(r"(?:^|\n)(?:>.*\n?)+", main_text(text))) <= 3
     assert len(MARK.sub("", text).split()) <= 2200
     visible = [
         cell
         for cell in cells(path, "code")
-        if "hide-input" not in cell.metadata.get("tags", ()) and "exercise" not in cell.id
+        if not has_tag(cell, "hide-input") and "exercise" not in cell.id
     ]
     assert len(visible) <= 12 and len(cells(path, "code")) <= 18
 
@@ -250,16 +235,14 @@ MORE_TABLES = {"19_will_it_pay": 5, "20_claims": 3, "a3_scoreboard": 5}
 @every_chapter
 def test_a_chapter_has_few_tables(path: Path, book: Path):
     """At most two tables outside folds; a reader compares few numbers, and looks up the rest."""
-    page = BeautifulSoup(
-        (book / "notebooks" / f"{path.stem}.html").read_text("utf-8"), "html.parser"
-    )
+    page = parsed(book / "notebooks" / f"{path.stem}.html")
     tables = [table for table in page.select("article table") if not table.find_parent("details")]
     assert len(tables) <= MORE_TABLES.get(path.stem, 2), len(tables)
 
 
 @every_chapter
 def test_a_chapter_ends_in_one_takeaway(path: Path):
-    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    text = text_of(path)
     assert text.count("> **Takeaway.**") == 1 and "## Summary" not in text
 
 
@@ -296,7 +279,7 @@ def test_the_title_of_a_figure_or_a_table_is_asserted_where_it_is_drawn():
         for path in CHAPTERS
         for cell in cells(path, "code")
         if titled(statements(cell.source), DRAWING) and "assert" not in cell.source
-        if "change-and-run" not in cell.metadata.get("tags", [])
+        if not has_tag(cell, "change-and-run")
     }
     assert unasserted == set()
 
@@ -321,7 +304,7 @@ def test_long_plotting_cells_are_folded(path: Path):
         for cell in cells(path, "code")
         if len(cell.source.splitlines()) > 8
         and re.search(r"^(display\()?figure\(", cell.source, flags=re.M)
-        and "hide-input" not in cell.metadata.get("tags", [])
+        and not has_tag(cell, "hide-input")
     ]
     assert unfolded == []
 
@@ -330,7 +313,7 @@ def test_long_plotting_cells_are_folded(path: Path):
 def test_each_exercise_asks_then_shows_its_cell_and_then_its_hint(path: Path):
     """Question, cell, hint and solution follow each other in this order in every chapter."""
     steps = []
-    for cell in nbformat.read(path, as_version=4).cells:
+    for cell in cells(path):
         if cell.cell_type == "code" and "exercises.check_" in cell.source:
             steps.append("cell")
         elif cell.cell_type == "markdown":
@@ -360,8 +343,8 @@ def test_every_cell_ran(path: Path, book: Path):
 def test_what_the_page_hides_is_hidden_in_jupyterlab_and_colab_too(path: Path):
     """A fold of outputs says what is in it."""
     for cell in cells(path, "code"):
-        tags, lab = cell.metadata.get("tags", []), cell.metadata.get("jupyter", {})
-        hidden, folded = "hide-input" in tags, "hide-output" in tags
+        hidden, folded = has_tag(cell, "hide-input"), has_tag(cell, "hide-output")
+        lab = cell.metadata.get("jupyter", {})
         assert lab.get("source_hidden", False) == hidden >= folded
         assert (cell.metadata.get("cellView") == "form") == hidden
         assert lab.get("outputs_hidden", False) == folded
@@ -378,7 +361,7 @@ def test_folds_say_in_jupyterlab_and_colab_what_they_are(path: Path):
     """
     text = path.read_text("utf-8")
     assert fold_titles.titled(json.loads(text)) == json.loads(text)
-    hidden = [c for c in cells(path, "code") if "hide-input" in c.metadata.get("tags", ())]
+    hidden = [cell for cell in cells(path, "code") if has_tag(cell, "hide-input")]
     assert text.count(fold_titles.MARK) == len(hidden) > 0
     assert fold_titles.MARK not in fold_titles.LINE.sub("", text)
 
@@ -386,8 +369,8 @@ def test_folds_say_in_jupyterlab_and_colab_what_they_are(path: Path):
 @every_chapter
 def test_a_chapter_has_one_cell_to_change(path: Path):
     """Its code is visible, and the text before it ends by saying what to look for."""
-    all_cells = nbformat.read(path, as_version=4).cells
-    (at,) = [i for i, c in enumerate(all_cells) if "change-and-run" in c.metadata.get("tags", ())]
-    assert "hide-input" not in all_cells[at].metadata.tags
+    all_cells = cells(path)
+    (at,) = [i for i, cell in enumerate(all_cells) if has_tag(cell, "change-and-run")]
+    assert not has_tag(all_cells[at], "hide-input")
     _, sentence = all_cells[at - 1].source.split("### Change this and run again\n")
     assert 5 <= len(sentence.split()) <= 60

@@ -8,11 +8,10 @@ from types import CodeType
 
 import nbformat
 import pytest
+from chapters import CHAPTERS, cells, every_chapter, has_tag, statements
 from chosen import draw
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
-
-CHAPTERS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 
 def inner_names(code: CodeType) -> set[str]:
@@ -35,21 +34,21 @@ def names(source: str) -> tuple[set[str], set[str], set[str]]:
     return needed | (inner_names(code) - stored), stored, inner_names(code)
 
 
-def reused(cells: list) -> Iterator[str]:
+def reused(code: list) -> Iterator[str]:
     """Yield each name that a cell needs, an earlier cell sets, and a later cell sets anew.
 
     A function's own names count as the needs of a cell that calls it.
     """
-    parts = [names(cell.source) for cell in cells]
-    for at, cell in enumerate(cells):
+    parts = [names(cell.source) for cell in code]
+    for at, cell in enumerate(code):
         needed, asked = set(), set(parts[at][0])
         while asked - needed:
             name = (asked - needed).pop()
             needed.add(name)
             earlier = [part for part in parts[:at] if name in part[1]]
             asked |= earlier[-1][2] if earlier else set()
-            later = [each.id for each, part in zip(cells, parts) if name in part[1]][1:]
-            later = [each for each in later if each in {c.id for c in cells[at + 1 :]}]
+            later = [each.id for each, part in zip(code, parts) if name in part[1]][1:]
+            later = [each for each in later if each in {c.id for c in code[at + 1 :]}]
             if earlier and later:
                 yield f"{cell.id} needs {name}, and {later[0]} sets it anew"
 
@@ -67,20 +66,16 @@ def test_a_reused_name_is_seen_in_a_cell_and_in_a_function_that_it_calls():
     assert [*reused(code_cells("a = 1; a", "a = 2; a", "f = lambda a: a"))] == []
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@every_chapter
 def test_no_later_cell_reuses_a_name(path: Path):
     """Then a reader may go back after *Run all*, change a line, and run that cell again."""
-    cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
-    faults = [*reused(cells)]
-    assert not faults
+    assert [*reused(cells(path, "code"))] == []
 
 
 def again(cell) -> bool:
     """Whether a reader runs this cell a second time: the change cell, a check or an exercise."""
     marks = ("assert ", "exercises.check_")
-    return "change-and-run" in cell.metadata.get("tags", ()) or any(
-        mark in cell.source for mark in marks
-    )
+    return has_tag(cell, "change-and-run") or any(mark in cell.source for mark in marks)
 
 
 @pytest.mark.parametrize(
@@ -94,25 +89,20 @@ def again(cell) -> bool:
 def test_after_the_last_cell_the_change_cell_and_every_check_run_again(path: Path):
     notebook = nbformat.read(path, as_version=4)
     second = [cell for cell in notebook.cells if cell.cell_type == "code" and again(cell)]
-    second.sort(key=lambda cell: "change-and-run" not in cell.metadata.get("tags", ()))
+    second.sort(key=lambda cell: not has_tag(cell, "change-and-run"))
     notebook.cells += [nbformat.v4.new_code_cell(cell.source) for cell in second]
     NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
 
 
 def is_silent(cell) -> bool:
     """Whether a visible check shows nothing when it passes."""
-    body = ast.parse(TransformerManager().transform_cell(cell.source)).body
+    body = statements(cell.source)
     plain = [part for part in body if not isinstance(part, ast.FunctionDef | ast.ClassDef)]
     checks = any(isinstance(node, ast.Assert) for part in plain for node in ast.walk(part))
     return checks and "print(" not in cell.source and not isinstance(plain[-1], ast.Expr)
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@every_chapter
 def test_a_visible_check_prints_a_line(path: Path):
-    visible = [
-        cell
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.cell_type == "code" and "hide-input" not in cell.metadata.get("tags", ())
-    ]
-    silent = [cell.id for cell in visible if is_silent(cell)]
-    assert not silent
+    visible = [cell for cell in cells(path, "code") if not has_tag(cell, "hide-input")]
+    assert [cell.id for cell in visible if is_silent(cell)] == []

@@ -1,7 +1,7 @@
 """The table of the experiment with busy programs on the page of limits."""
 
 from docutils import nodes
-from specdec_site import busy_machine as page
+from specdec_site.recorded_tables import busy_machine
 
 from specdec_book import recordings
 
@@ -17,7 +17,7 @@ def row(model: str, setting: str, load: str, seconds: list[float], threads: int)
     }
 
 
-def test_the_page_shows_medians_of_all_turns(monkeypatch):
+def test_the_page_shows_medians_of_all_turns():
     one = "bounded spin, one thread"
     data = {
         "settings": {"torch's default": {}, one: {}},
@@ -33,9 +33,7 @@ def test_the_page_shows_medians_of_all_turns(monkeypatch):
         ],
     }
     recording = recordings.Recording("busy-machine/m", "w", "2026-01-31", "c", "m", {}, data)
-    monkeypatch.setattr(recordings, "names", lambda kind: ["busy-machine/m"])
-    monkeypatch.setattr(recordings, "load", lambda kind: recording)
-    table, source = page.fill(None, "book/limits")
+    table, source = busy_machine(recording)
     cells = [
         [entry.astext() for entry in line.findall(nodes.entry)] for line in table.findall(nodes.row)
     ]
@@ -43,9 +41,3 @@ def test_the_page_shows_medians_of_all_turns(monkeypatch):
     assert cells[1][1:] == ["torch's default", "2", "50.0 (25.0 to 100.0)", "5.0"]
     assert cells[2][1:] == [one, "1", "50.0", "25.0"]
     assert "at most 0.3" in source.astext() and "2 cores" in source.astext()
-
-
-def test_without_a_recording_the_page_says_so(monkeypatch):
-    monkeypatch.setattr(recordings, "names", lambda kind: [])
-    (paragraph,) = page.fill(None, "book/limits")
-    assert "No machine" in paragraph.astext()

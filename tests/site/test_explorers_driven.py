@@ -21,6 +21,11 @@ def value(page, name: str):
     return page.evaluate("(name) => model.get(name)", name)
 
 
+def top_of(page, slider: str) -> float:
+    """Return where a slider is: it does not move when the task is solved."""
+    return page.locator(f"input[data-name={slider}]").bounding_box()["y"]
+
+
 def drag(page, chart: str, start: tuple[float, float], end: tuple[float, float]) -> None:
     """Drag with the left button; positions are fractions of the plot's width and height."""
     svg = page.get_by_role("img", name=chart)
@@ -78,47 +83,6 @@ def test_a_tap_or_a_sideways_swipe_sets_a_chart_and_others_scroll(mounted, widge
     assert tapped != first
     swipe(page, chart, *[(x, 120) for x in range(250, 80, -10)])
     assert all(a < b for a, b in zip(values()[-1:], tapped[-1:]))
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(
-    ("widget", "slider"), [(Explorer, "c"), (Roofline, "batch")], ids=["explorer", "roofline"]
-)
-def test_the_sliders_do_not_move_when_the_task_is_solved(mounted, widget, slider):
-    page = mounted(widget(), 390)
-    control = page.locator(f"input[data-name={slider}]")
-    positions = [control.bounding_box()["y"]]
-    if widget is Explorer:
-        press(page, "c", "ArrowRight", 10)
-        press(
-            page,
-            "alpha",
-            "ArrowRight",
-            next(a for a in range(101) if theory.optimal_gamma(a / 100, 0.2, 24)[1] >= 2) - 80,
-        )
-    else:
-        press(page, "batch", "ArrowRight", 7)
-        press(page, "tokens", "ArrowRight", int(roofline.ridge_tokens(2, 2e12, 312e12) / 8) - 1)
-    says(page, ".sdl-task-state", "Solved")
-    positions.append(control.bounding_box()["y"])
-    assert positions[0] == positions[1]
-
-
-@pytest.mark.browser
-def test_presets_with_equal_values_differ_and_can_be_left(mounted):
-    page = mounted(Explorer())
-    menu, numbers = page.get_by_label("Start from"), page.locator("dl")
-    menu.select_option(label="EnDe, t5-small, T=1")
-    assert "2.60×" in numbers.text_content()
-    menu.select_option(label="t5-small, l = 1")
-    assert "measured speedup" not in numbers.text_content() and value(page, "gamma") == 7
-    menu.select_option(label="EnDe, t5-small, T=1")
-    menu.select_option(label="your own values")
-    page.set_viewport_size({"width": 600, "height": 900})
-    pause(page, 200)
-    assert menu.input_value() == ""
-    assert "measured speedup" not in numbers.text_content()
-    assert value(page, "gamma") == 7
 
 
 @pytest.mark.browser
@@ -195,6 +159,7 @@ def fits(page, width: int) -> bool:
 def test_the_explorers_task_is_solved_by_keyboard(mounted, width):
     alpha = next(a / 100 for a in range(101) if theory.optimal_gamma(a / 100, 0.2, 24)[1] >= 2)
     page = mounted(Explorer(), width)
+    place = top_of(page, "c")
     says(page, ".sdl-task-state", "Set c to 0.20 first")
     press(page, "c", "ArrowRight", 10)
     says(page, ".sdl-task-state", "Not yet")
@@ -209,12 +174,13 @@ def test_the_explorers_task_is_solved_by_keyboard(mounted, width):
     assert (value(page, "alpha"), value(page, "c"), value(page, "gamma")) == pytest.approx(
         (alpha, 0.2, 4)
     )
-    assert page.evaluate("heard") == [] and fits(page, width)
+    assert page.evaluate("heard") == [] and fits(page, width) and top_of(page, "c") == place
 
 
 @pytest.mark.browser
 @WIDTHS
-def test_a_preset_sets_the_explorer_and_a_slider_leaves_it(mounted, width):
+def test_a_preset_sets_the_explorer_and_a_slider_or_the_menu_leaves_it(mounted, width):
+    """Two presets have equal values."""
     page = mounted(Explorer(overhead=0.2), width)
     menu = page.get_by_label("Start from")
     menu.select_option(label="EnDe, t5-small, T=0")
@@ -225,6 +191,16 @@ def test_a_preset_sets_the_explorer_and_a_slider_leaves_it(mounted, width):
     assert value(page, "gamma") == 6
     assert menu.input_value() == ""
     assert "3.40×" not in page.locator("dl").text_content()
+    for other in ("t5-small, l = 1", "your own values"):
+        menu.select_option(label="EnDe, t5-small, T=1")
+        assert "2.60×" in page.locator("dl").text_content()
+        menu.select_option(label=other)
+        page.set_viewport_size({"width": width - 16, "height": 900})
+        pause(page, 200)
+        assert "measured speedup" not in page.locator("dl").text_content()
+        assert (menu.input_value() == "") == (other == "your own values")
+        assert value(page, "gamma") == 7
+        page.set_viewport_size({"width": width, "height": 900})
     assert fits(page, width)
 
 
@@ -255,6 +231,7 @@ def test_the_explorers_charts_are_dragged(mounted, width):
 def test_the_rooflines_task_is_solved_by_keyboard(mounted, width):
     free = int(roofline.ridge_tokens(2, 2e12, 312e12) / 8)
     page = mounted(Roofline(), width)
+    place = top_of(page, "batch")
     says(page, ".sdl-task-state", "Set the batch to 8")
     press(page, "batch", "ArrowRight", 7)
     says(page, ".sdl-task-state", "a longer pass would take no more time")
@@ -262,6 +239,7 @@ def test_the_rooflines_task_is_solved_by_keyboard(mounted, width):
     says(page, ".sdl-task-state", "Too many: arithmetic limits")
     press(page, "tokens", "ArrowLeft")
     says(page, ".sdl-task-state", f"Solved: {free}.")
+    assert top_of(page, "batch") == place
     page.get_by_text("The model and the chip").click()
     press(page, "cache", "ArrowRight", 2)
     says(page, ".sdl-task-state", "Set the KV cache to 0")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import chapters
 import nbformat
 import pytest
 from conftest import ROOT, patience
@@ -128,10 +129,8 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
 def test_every_link_of_every_chapter_leads_to_a_file_that_the_server_has(lab: Lab):
     targets = {
         os.path.normpath(f"notebooks/{target}")
-        for path in (ROOT / "notebooks").glob("*.ipynb")
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.cell_type == "markdown"
-        for target in LINK.findall(cell.source)
+        for path in chapters.CHAPTERS
+        for target in LINK.findall(chapters.text_of(path))
     }
     assert targets
     for target in targets:
@@ -212,8 +211,8 @@ def test_all_runs_then_a_changed_cell_a_slider_and_an_exercise(chromium, lab: La
     page.keyboard.press("Control+Enter")
     page.wait_for_function(f"(said) => ({SAID})() && ({SAID})() !== said", arg=said)
 
-    cells = nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
-    at = next(i for i, c in enumerate(cells) if "change-and-run" in c.metadata.get("tags", ()))
+    cells = chapters.cells(ROOT / "notebooks" / f"{chapter}.ipynb")
+    at = next(i for i, cell in enumerate(cells) if chapters.has_tag(cell, "change-and-run"))
     source = cells[at].source
     shown = run_again(page, at, source)
     changed = source.replace(*CHAPTERS[chapter])

@@ -1,13 +1,12 @@
 """`make serve` builds the book again exactly when a source has changed, and serves nothing else."""
 
 import http.client
-import importlib.util
 import os
 import re
-from types import ModuleType
 
 import browser
 import pytest
+import serve
 from conftest import ROOT
 
 # times of the files, and of one changed file, in seconds since 1970
@@ -34,15 +33,7 @@ OTHER_FILES = (
 )
 
 
-@pytest.fixture
-def serve() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("serve", ROOT / "site" / "serve.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_change_builds_the_book_once(serve, monkeypatch):
+def test_a_change_builds_the_book_once(monkeypatch):
     """Each second: no change, a change, no change, two more changes, the reader's Ctrl+C."""
     times, builds, waits = iter([1, 1, 5, 5, 6, 7]), [], []
 
@@ -69,9 +60,7 @@ def test_a_change_builds_the_book_once(serve, monkeypatch):
 
 
 @pytest.mark.parametrize("changed", SOURCES + OTHER_FILES)
-def test_only_sources_are_watched_and_not_what_a_build_writes(
-    serve, monkeypatch, tmp_path, changed: str
-):
+def test_only_sources_are_watched_and_not_what_a_build_writes(monkeypatch, tmp_path, changed: str):
     for name in SOURCES + OTHER_FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
