@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2908,
     "specdec_book/recordings": 1467,
-    "specdec_book/viz": 13394,
+    "specdec_book/viz": 13374,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2562,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4316,
     "tests/texts": 161,
     "tests/training": 1184,
-    "tests/viz": 4872,
+    "tests/viz": 4871,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

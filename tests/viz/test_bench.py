@@ -9,7 +9,7 @@ import torch
 from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate, formula
-from mounting import open_phone_folds, says
+from mounting import says
 
 from specdec_book.viz.interactives import RULES, Bench
 from specdec_lite import theory
@@ -201,7 +201,6 @@ def test_bench_in_a_browser(mounted, width):
     page.get_by_label("Rule", exact=True).select_option("from_p")
     page.get_by_label("p(C)").focus()
     page.keyboard.press("Home")
-    open_phone_folds(page)
     page.get_by_role("button", name="Draw 10,000").press("Enter")
     says(page, ".sdl-task-state", "Solved")
     says(page, "[aria-live=polite]", "is inside the band")

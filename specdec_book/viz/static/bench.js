@@ -259,84 +259,40 @@ function summary(s, r, run) {
   );
 }
 
-// The captions of both charts.
-function captions(s, r) {
-  const line = `Blue line: ${goalName(s)}.`;
+// What the bars show.
+function caption(s, r, run) {
   const has = (part) => sum(r.parts[part]) > 0;
-  const kinds = [
-    "Solid: kept. Framed: rejected.",
-    has("recovered") ? "Pink: recovered." : "",
-    has("sampled") ? "Gray: dropped without a test, drawn from p instead." : "",
-    has("bonus") ? "Pale pink: bonus." : "",
-    line,
-  ];
   return [
-    kinds.filter(Boolean).join(" "),
-    `Dots: frequencies. Band: ${100 * CERTAINTY} % of lossless runs. ${line}`,
-  ];
+    "Bar of q: drafts; green: kept, framed: rejected. Bar of p, and →: emitted tokens",
+    has("recovered") ? "; pink: recovered" : "",
+    has("sampled") ? "; gray: dropped without a test, drawn from p instead" : "",
+    has("bonus") ? "; pale pink: bonus" : "",
+    `. Blue line: ${goalName(s)}.`,
+    run.n ? ` Dot: frequency, a square outside the pale band of ${100 * CERTAINTY} % of lossless runs.` : "",
+  ].join("");
 }
 
 // Drawing -----------------------------------------------------------------------------------------
 
-const ROW = 40;
-const NUMBERS = 60; // px for the numbers at the right
-const PART_COLORS = { accepted: "accepted", recovered: "recovered", sampled: "line", bonus: "bonus" };
-
-// A row per token on the scale from 0 to `top`, where tick(i) marks p and number(i, words) writes at the right.
-function frame(svg, width, s, top) {
-  const left = 10 + 9 * Math.max(...s.p.map((_, i) => s.name(i).length));
-  const bottom = s.p.length * ROW + 4;
-  const { x } = scales({ left, right: width - NUMBERS, top: 0, bottom }, [0, top], [0, 1]);
-  svg.setAttribute("height", bottom + 22);
-  for (const value of [0, 1, 2, 3, 4].map((k) => (k * top) / 4))
-    svg.append(
-      make("line", { class: "sdl-grid", x1: x(value), x2: x(value), y1: 0, y2: bottom }),
-      svgText(x(value), bottom + 16, value.toFixed(2), { class: "sdl-faint", "text-anchor": "middle" }),
-    );
-  s.p.forEach((_, i) => svg.append(svgText(2, i * ROW + 26, s.name(i), { "font-weight": 600 })));
-  return {
-    x,
-    tick: (i) =>
-      svg.append(stroke(x(s.p[i]), i * ROW + 3, x(s.p[i]), i * ROW + 39, "target", { "stroke-width": 3 })),
-    number: (y, words, more) => svg.append(svgText(width - 4, y, words, { "text-anchor": "end", ...more })),
+// The parts of both bars of a token: [kind, from, width]. Kinds are classes of the sheet.
+function massesOf(s, r, run, i) {
+  const row = (masses) => {
+    let end = 0;
+    const all = Object.entries(masses).map(([kind, mass]) => [kind, end, mass, (end += mass)]);
+    return all.filter(([, , mass]) => mass > 0);
   };
-}
-
-function drawRound(svg, width, s, r, top) {
-  const { x, tick, number } = frame(svg, width, s, top);
-  const bar = (from, length, y, fill, more) =>
-    svg.append(block(x(from), y, x(length) - x(0), 15, fill, { stroke: ink("surface"), ...more }));
-  s.p.forEach((_, i) => {
-    const y = i * ROW + 5;
-    bar(0, r.accepted[i], y, "accepted");
-    bar(r.accepted[i], r.rejected[i], y, "rejected", { stroke: ink("rejected"), "fill-opacity": 0.25 });
-    bar(r.verified[i], r.drawn[i] - r.verified[i], y, "line");
-    let from = 0;
-    for (const [part, name] of Object.entries(PART_COLORS)) {
-      bar(from, r.parts[part][i], y + 17, name, part === "bonus" ? { "fill-opacity": 0.5 } : {});
-      from += r.parts[part][i];
-    }
-    tick(i);
-    number(y + 30, r.emitted[i].toFixed(3));
-  });
-}
-
-function drawCounts(svg, width, s, run, top) {
-  const { x, tick, number } = frame(svg, width, s, top);
-  const half = formulas.band(s.p.length, run.n);
-  s.p.forEach((v, i) => {
-    tick(i);
-    if (!run.n) return;
-    const [low, high] = [Math.max(0, v - half), Math.min(top, v + half)];
+  const [kept, rejected] = [r.accepted[i], r.rejected[i]];
+  const drafted = row({ accepted: kept, rejected, sampled: r.drawn[i] - r.verified[i] });
+  const emitted = row(Object.fromEntries(Object.entries(r.parts).map(([kind, masses]) => [kind, masses[i]])));
+  const goal = s.p[i];
+  emitted.push(["goal", goal, 0]);
+  if (run.n) {
+    const half = formulas.band(s.p.length, run.n);
     const share = run.counts[i] / run.n;
-    const isOut = Math.abs(share - v) > half;
-    const outline = { stroke: ink("ink"), "stroke-width": 1.5 };
-    svg.append(
-      block(x(low), i * ROW + 9, x(high) - x(low), 24, "target", { opacity: 0.25 }),
-      disc(x(Math.min(share, top)), i * ROW + 21, 6, isOut ? "rejected" : "accepted", outline),
-    );
-    number(i * ROW + 26, share.toFixed(3) + (isOut ? " ✗" : ""), { "font-weight": isOut ? 700 : 400 });
-  });
+    const [low, high] = [Math.max(0, goal - half), Math.min(1, goal + half)];
+    emitted.push(["band", low, high - low], [Math.abs(share - goal) > half ? "out" : "in", share, 0]);
+  }
+  return { q: drafted, p: emitted };
 }
 
 function drawTrace(svg, width, s, r, run) {
@@ -366,6 +322,13 @@ function drawTrace(svg, width, s, r, run) {
   if (points.length) svg.append(disc(...points.at(-1), 5, "accent"));
 }
 
+// The scale below the bars.
+function axisRow() {
+  const scale = ["0", "probability", "1"].map((words) => make("span", {}, words));
+  const attributes = { class: "sdl-bar sdl-bar-axis", "aria-hidden": "true" };
+  return make("div", attributes, make("span"), make("div", {}, ...scale));
+}
+
 const HEADS = [
   ...["token", "p", "q", "probability of acceptance", "probability after a rejection"],
   ...["emitted probability", "frequency in the draws"],
@@ -381,6 +344,7 @@ const numbersOfTokens = (s, r, run) =>
     run.n ? (run.counts[i] / run.n).toFixed(4) : "–",
   ]);
 
+// A bar whose end the reader drags. show(value, masses, words): its parts, and the words behind its number.
 function barSlider(name, token, i, id, onInput) {
   const look = {
     min: 0,
@@ -392,15 +356,25 @@ function barSlider(name, token, i, id, onInput) {
     style: `--sdl-bar: ${ink(name === "p" ? "target" : "draft")}`,
   };
   const { input, output } = slider(id, look, (value) => onInput(name, i, value));
-  const show = (v) => {
-    input.value = v;
-    input.style.setProperty("--sdl-share", v);
-    output.textContent = v.toFixed(3);
+  const parts = make("div", { "aria-hidden": "true" });
+  const after = make("small");
+  const show = (value, masses, words = "") => {
+    input.value = value;
+    [output.textContent, after.textContent] = [value.toFixed(3), words];
+    const part = ([kind, from, width]) =>
+      make("i", { class: `sdl-mass-${kind}`, style: `left: ${100 * from}%; width: ${100 * width}%` });
+    parts.replaceChildren(...masses.map(part));
   };
-  return {
-    node: make("div", { class: "sdl-bar" }, make("label", { for: id }, `${name}(${token})`), input, output),
-    show,
-  };
+  const label = make("label", { for: id }, `${name}(${token})`);
+  const node = make(
+    "div",
+    { class: `sdl-bar sdl-bar-${name}` },
+    label,
+    make("div", {}, parts, input),
+    output,
+    after,
+  );
+  return { node, show };
 }
 
 function render({ model, el }) {
@@ -416,11 +390,10 @@ function render({ model, el }) {
   const nameOf = (i) => names[i] ?? NAMES[i];
   const change = (values) => assign(model, values);
   let [run, sliders, repaint] = [null, [], null];
-  // A run of draws belongs to its settings; the first one has draws, because an empty chart shows nothing.
+  // A run of draws belongs to its settings.
   const runOf = (s) => {
     const key = JSON.stringify([s.rule, s.p, s.q, s.seed]);
     if (run?.key === key) return;
-    const isFirst = run === null;
     run = {
       key,
       n: 0,
@@ -428,7 +401,6 @@ function render({ model, el }) {
       trace: [],
       next: formulas.sampler(s.rule, s.p, s.q, s.seed),
     };
-    if (isFirst) emit(100);
   };
   const emit = (count) => {
     const { p } = state();
@@ -464,17 +436,12 @@ function render({ model, el }) {
   const siblings = indexMenu(`${id}-rejected`, order, (value) => change({ rejected: value }));
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Restart with a new seed", () => change({ seed: state().seed + 1 }));
-  const plot = (title, caption, size) =>
-    chart(title, caption, size, { height: 160, "aria-label": `${title}. The table below has the numbers.` });
-  const charts = {
-    round: plot("Drafted (above) and emitted (below)", "", "sdl-half"),
-    counts: plot("Frequencies of the drawn tokens", "", "sdl-half"),
-    trace: plot(
-      "Distance of the draws from p (total variation)",
-      "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
-      "",
-    ),
-  };
+  const trace = chart(
+    "Distance of the draws from p (total variation)",
+    "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
+    "",
+    { height: 160, "aria-label": "Distance of the draws from p. The table below has the numbers." },
+  );
   const bars = make("div", { class: "sdl-bars" });
   const { words, state: taskState } = TASKS[model.get("task")] ?? TASKS.from_p;
   const body = make("tbody");
@@ -482,15 +449,11 @@ function render({ model, el }) {
   const result = make("p", { class: "sdl-outcome" }, mark, kept);
   const distance = foldOf(
     "Distance from p, and all numbers",
-    make("div", { class: "sdl-charts" }, charts.trace.node),
+    make("div", { class: "sdl-charts" }, trace.node),
     numbersTable("All numbers as a table", HEADS, body),
   );
   distance.addEventListener("toggle", () => repaint()); // a closed drawing has no width
-  const isPhone = matchMedia("(max-width: 30rem)").matches;
-  const drawRow = make("div", { class: "sdl-row" }, ...draws, again);
-  const counting = [charts.counts.node, ...(isPhone ? [drawRow] : [])];
-  const drawing = "Draw tokens, and count them";
-  const counted = phoneFold(drawing, { class: "sdl-half" }, () => repaint(), ...counting);
+  const [key, drawn] = [make("figcaption"), make("span", { class: "sdl-note" })];
   const shared = {
     key: "pq",
     get: () => [rows().p, rows().q].map((row) => row.map((v) => +v.toFixed(4)).join("_")).join("~"),
@@ -508,7 +471,7 @@ function render({ model, el }) {
     sliders = Array.from({ length: count }, (_, i) =>
       ["p", "q"].map((name) => barSlider(name, nameOf(i), i, `${id}-${name}-${i}`, onInput)),
     );
-    bars.replaceChildren(...sliders.flat().map(({ node }) => node));
+    bars.replaceChildren(...sliders.flatMap(([p, q]) => [q.node, p.node]), axisRow());
   }
   const draw = () => {
     const own = rows();
@@ -518,9 +481,13 @@ function render({ model, el }) {
     const r = formulas.evaluate(s.rule, s.p, s.q);
     if (sliders.length !== s.p.length) build(s.p.length);
     sliders.forEach(([p, q], i) => {
-      p.show(own.p[i]);
-      q.show(s.q[i]);
+      const masses = massesOf(s, r, run, i);
+      q.show(s.q[i], masses.q);
+      const isOff = Math.abs(r.emitted[i] - s.p[i]) > 5e-4;
+      p.show(own.p[i], masses.p, `→ ${r.emitted[i].toFixed(3)}${isOff ? " ✗" : ""}`);
     });
+    key.textContent = caption(s, r, run);
+    drawn.textContent = `${run.n.toLocaleString("en")} drawn`;
     const same = (a, b) => a.length === b.length && a.every((v, i) => Math.abs(v - b[i]) < 1e-9);
     const at = presets.findIndex((pair) => same(pair.p, own.p) && same(pair.q, own.q));
     preset.value = at < 0 ? "" : at;
@@ -530,14 +497,7 @@ function render({ model, el }) {
     draws.forEach((node) => {
       node.disabled = run.n >= MAX_DRAWS;
     });
-    const top =
-      [0.4, 0.6, 0.8, 1].find((limit) => limit >= Math.max(...s.p, ...r.drawn, ...r.emitted) - 1e-9) ?? 1;
-    [charts.round, charts.counts].forEach(({ node }, i) => {
-      node.querySelector("figcaption").textContent = captions(s, r)[i];
-    });
-    drawRound(...blank(charts.round, 240, 560), s, r, top);
-    drawCounts(...blank(charts.counts, 240, 560), s, run, top);
-    if (distance.open) drawTrace(...blank(charts.trace, 240, 560), s, r, run);
+    if (distance.open) drawTrace(...blank(trace, 240, 560), s, r, run);
     const [isExact, outcome, share] = verdict(s, r);
     mark.textContent = outcome;
     mark.className = isExact ? "sdl-yes" : "sdl-no";
@@ -563,12 +523,11 @@ function render({ model, el }) {
     return [
       task,
       controlRow(...controls),
-      make("div", { class: "sdl-frame" }, bars),
       result,
-      chartRow(charts.round.node, counted),
-      ...(isPhone ? [] : [drawRow]),
+      make("figure", { class: "sdl-chart" }, bars, key),
+      make("div", { class: "sdl-row" }, ...draws, drawn),
       spoken,
-      foldRow(foldOf("Start from another pair", controlRow(...pairs)), distance),
+      foldRow(foldOf("Another pair, or another seed", controlRow(...pairs), again), distance),
     ];
   };
   return panel({ model, el }, spec, layout, draw);

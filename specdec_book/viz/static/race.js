@@ -144,7 +144,7 @@ function laneOf(name, title) {
       make("div", {}, bricks, passes),
     ),
   );
-  return { name, node, count, total, text, slots, bar, bricks, passes, done: -1 };
+  return { name, node, count, total, text, slots, bar, bricks, passes, done: -1, next: -1 };
 }
 
 // Puts the guesses of a pass and an empty slot above the bar.
@@ -175,28 +175,43 @@ function brickOf(part, { words }, i) {
   });
 }
 
-// Shows the first `done` passes without movement.
-function rebuild(part, lane, done) {
-  const passes = lane.slice(0, done);
-  part.text.replaceChildren(
-    ...passes.flatMap((pass, i) => [boxOf(i, formulas.emitted(pass).map(wordOf)), " "]),
-  );
-  part.bricks.replaceChildren(...passes.map((pass, i) => brickOf(part, pass, i)));
-  part.slots.replaceChildren();
+const TIMING = { duration: 420, easing: "cubic-bezier(0.3, 0, 0.2, 1)", fill: "backwards" };
+const placeOf = (node) => node.getBoundingClientRect();
+const move = ({ left, top }, to) => `translate(${left - to.left}px, ${top - to.top}px)`;
+const fly = (node, transform, delay = 0) =>
+  node.animate([{ transform }, { transform: "none" }], { ...TIMING, delay });
+
+// Shows the words of the first `done` passes without movement; those that are shown already stay.
+function add(part, lane, done) {
+  const start = part.done > done ? 0 : Math.max(0, part.done);
+  if (!start) for (const node of [part.text, part.bricks, part.slots]) node.replaceChildren();
+  for (let i = start; i < done; i++) part.text.append(boxOf(i, formulas.emitted(lane[i]).map(wordOf)), " ");
+}
+
+// Shows a brick per pass; the last bar becomes the last brick.
+function land(part, lane, done, isSlow) {
+  const bar = placeOf(part.bar.parentElement);
+  for (let i = part.bricks.childElementCount; i < done; i++) part.bricks.append(brickOf(part, lane[i], i));
+  if (!isSlow || !done) return;
+  const brick = part.bricks.lastChild;
+  brick.classList.add("sdl-race-lands"); // without a border, which would be stretched
+  const end = placeOf(brick);
+  const scale = `scale(${bar.width / end.width}, ${bar.height / end.height})`;
+  fly(brick, `${move(bar, end)} ${scale}`).onfinish = () => brick.classList.remove("sdl-race-lands");
 }
 
 // Completes the pass i: kept guesses fly into the text, the others fall, and the large model's own word rises.
 function complete(part, lane, i) {
   const guesses = formulas.guesses(lane[i]);
   const nodes = [...part.chips, part.slot];
-  const starts = nodes.map((node) => node.getBoundingClientRect());
+  const starts = nodes.map(placeOf);
   const places = nodes.map(({ offsetLeft, offsetTop }) => [offsetLeft, offsetTop]);
   const box = boxOf(i, []);
   const decided = guesses.findIndex(([kind]) => kind !== "accepted");
   part.chips.forEach((chip, k) => {
     chip.style.animationDelay = "";
     if (guesses[k][0] === "accepted") {
-      chip.className = "sdl-race-kept";
+      chip.className = "sdl-race-kept sdl-race-flies";
       return box.append(chip);
     }
     chip.className = `sdl-race-chip sdl-race-falls${guesses[k][0] === "rejected" ? " sdl-race-wrong" : ""}`;
@@ -208,40 +223,38 @@ function complete(part, lane, i) {
   const own = formulas.emitted(lane[i]).at(-1);
   const hasOwn = own[0] !== "accepted"; // a kept guess may end the text
   if (hasOwn) box.append(wordOf(own));
+  box.lastChild.classList.add("sdl-race-flies");
   part.text.append(box, " ");
-  const brick = brickOf(part, lane[i], i);
-  brick.classList.add("sdl-race-lands");
-  part.bricks.append(brick);
   const flying = [...box.children];
   const from = hasOwn ? [...starts.slice(0, flying.length - 1), starts.at(-1)] : starts;
-  const moves = flying.map((node, k) => {
-    const end = node.getBoundingClientRect();
-    return `translate(${from[k].left - end.left}px, ${from[k].top - end.top}px)`;
-  });
-  const timing = { duration: 420, easing: "cubic-bezier(0.3, 0, 0.2, 1)", fill: "backwards" };
-  flying.forEach((node, k) => {
-    const delay = DECIDE * (k === flying.length - 1 && decided >= 0 ? decided + 1 : k);
-    node.animate([{ transform: moves[k] }, { transform: "none" }], { ...timing, delay });
-  });
+  const ends = flying.map(placeOf);
+  flying.forEach((node, k) =>
+    fly(node, move(from[k], ends[k]), DECIDE * (k === flying.length - 1 && decided >= 0 ? decided + 1 : k)),
+  );
 }
 
-// Shows a lane at a time.
-function show(part, race, time, isSlow) {
+// Shows a lane at a time. While it plays, a frame does one thing: the words of a pass move in one, and the guesses of
+// the next, which only slow motion shows, come in another; a busy frame only fills the bar. Returns whether the frame
+// is busy.
+function show(part, race, time, isRunning, isSlow, isBusy) {
   const lane = race.lanes[part.name];
   const done = formulas.passesAt(lane, time);
   part.bar.style.transform = `scaleX(${formulas.share(race, lane, time)})`;
-  if (done === part.done) return;
-  const isNext = done === part.done + 1;
-  if (isNext && isSlow && part.done >= 0) complete(part, lane, part.done);
-  else if (isNext && part.done >= 0) {
-    part.text.append(boxOf(part.done, formulas.emitted(lane[part.done]).map(wordOf)), " ");
-    part.bricks.append(brickOf(part, lane[part.done], part.done));
-  } else rebuild(part, lane, done);
-  part.done = done;
-  setOut(part, lane[done], isSlow);
+  if (part.next === done || isBusy) return isBusy;
+  if (part.done !== done) {
+    if (isSlow && part.done >= 0 && done === part.done + 1) complete(part, lane, part.done);
+    else add(part, lane, done);
+    part.done = done;
+    if (isRunning) return true;
+  }
+  part.next = done;
+  land(part, lane, done, isSlow);
+  if (isSlow || !isRunning) setOut(part, lane[done], isSlow);
+  else part.slots.replaceChildren();
   part.count.textContent = formulas.tokens(lane.slice(0, done));
   part.passes.textContent = plural(done, "pass", "passes");
   part.node.classList.toggle("sdl-race-done", done === lane.length);
+  return isRunning;
 }
 
 // The parts of the panel, by name.
@@ -349,25 +362,27 @@ function render({ model, el }) {
     (race) => assign(model, { race }),
   );
   const view = panelOf(id, state(), { moves: bar.nodes, kinds });
+  let verdict;
   function draw() {
     const race = current();
-    const isSlow = film < SLOW && frame > 0;
-    view.parts.forEach((part) => show(part, race, formulas.recorded(race, film), isSlow));
-    view.root.classList.toggle("sdl-race-slow", isSlow);
-    const [verdict, details] = result(race);
+    const isRunning = frame > 0;
+    const isSlow = film < SLOW && isRunning;
+    const time = formulas.recorded(race, film);
+    view.parts.reduce((isBusy, part) => show(part, race, time, isRunning, isSlow, isBusy), false);
+    view.root.classList.toggle("sdl-race-runs", isRunning);
     const words = isOver() ? verdict : standing(race, film);
     write(view.verdict, words);
     write(view.spoken, isOver() ? verdict : "");
-    write(view.details, details);
     write(bar.playing, frame ? "Pause" : "Play");
   }
   const change = () => {
+    [verdict, view.details.textContent] = result(current());
     kinds.value = races.indexOf(current());
     const [line, ...text] = current().request.split("\n\n");
     const shown = text.length ? foldOf(`“${line}”`, text.join("\n\n")) : `“${line}”`;
     view.request.replaceChildren(hidden("Request: "), shown);
     view.parts.forEach((part) => {
-      part.done = -1;
+      part.done = part.next = -1;
       part.total.textContent = `of ${formulas.tokens(current().lanes[part.name])} tokens`;
     });
     goTo(Infinity);

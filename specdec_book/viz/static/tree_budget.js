@@ -3,7 +3,7 @@
 
 const MAX_NODES = 64;
 const DEPTH = 16;
-const COLORS = { tree: "one", chain: "other", speedup: "ink" };
+const COLORS = { tree: "accepted", chain: "other", speedup: "one" };
 
 const formulas = {
   // Nodes { parent, level, rank, worth } of the best tree, the likeliest first: its first n nodes are the best tree of
@@ -94,10 +94,16 @@ function drawTree(svg, width, tree) {
     return dot;
   });
   const [x, y] = places.get(-1);
+  const isRoomy = row > 14 && width / leaves(-1) > 44;
+  const numbers = (isRoomy ? tree : []).map(({ worth }, i) => {
+    const [nodeX, nodeY] = places.get(i);
+    return svgText(nodeX + radius(worth) + 4, nodeY + 4, worth.toFixed(2), { class: "sdl-small sdl-halo" });
+  });
   svg.replaceChildren(
     ...edges,
     disc(x, y, radius(1), "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
     ...dots,
+    ...numbers,
     svgText(x, y - 14, "last token", { "text-anchor": "middle" }),
   );
 }
@@ -172,7 +178,7 @@ function render({ model, el }) {
   const [[budget, stretch, draft], show] = numberFields(id, SLIDERS, change);
   const tree = chart(
     TREE,
-    "A larger node is accepted more often. The node with a thick border was added last.",
+    "Number and size: probability that the node is accepted. Thick border: the node added last.",
     "sdl-half",
     {},
   );
