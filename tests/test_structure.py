@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2908,
     "specdec_book/recordings": 1467,
-    "specdec_book/viz": 13374,
+    "specdec_book/viz": 13362,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2562,

@@ -15,9 +15,9 @@ from sphinx.application import Sphinx
 
 from specdec_book import recordings
 from specdec_book.viz import theme
+from specdec_book.viz.captions import source_note
 from specdec_book.viz.drawing import Drawing
 from specdec_book.viz.figure import SOURCE
-from specdec_book.viz.source import source_note
 
 from .tables import figure_table
 

@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from specdec_book import recordings
 from specdec_book.recordings import Recording
 from specdec_book.viz.board_figures import advice
-from specdec_book.viz.source import source_note
+from specdec_book.viz.captions import source_note
 
 from . import deferred
 from .deferred import table

@@ -18,7 +18,7 @@ from types import NoneType
 import numpy as np
 import plotly.graph_objects as go
 
-from specdec_book.viz.numbers import spaced_percent
+from specdec_book.viz.captions import spaced_percent
 from specdec_book.viz.theme import COLORWAY, INKS, LIGHT, PALETTE
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")

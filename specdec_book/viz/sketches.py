@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from specdec_book.viz.merged_tree import coordinates
-from specdec_book.viz.numbers import spaced_percent
+from specdec_book.viz.captions import spaced_percent
+from specdec_book.viz.pictures import coordinates
 from specdec_book.viz.sketch import WIDTH, Sketch, SketchRow, visible
 from specdec_lite.tree import TokenTree
 

@@ -9,9 +9,8 @@ from urllib.parse import urljoin
 
 from IPython.display import HTML, Markdown
 
-from specdec_book.viz.numbers import spaced_percent
+from specdec_book.viz.captions import source_note, spaced_percent
 from specdec_book.viz.sketch import style
-from specdec_book.viz.source import source_note
 from specdec_book.viz.theme import PALETTE
 
 HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number

@@ -3,7 +3,7 @@
 import pytest
 
 from specdec_book import recordings
-from specdec_book.viz.learning_curve import HEADS, learning_curve, points
+from specdec_book.viz.pictures import HEADS, learning_curve, points
 
 
 def test_every_point_of_the_recording_is_drawn():

@@ -1,6 +1,6 @@
 """A merged tree: leaves are apart, parents are between their children, a ring for each draw."""
 
-from specdec_book.viz.merged_tree import coordinates, merged_tree
+from specdec_book.viz.pictures import coordinates, merged_tree
 from specdec_lite.tree import TokenTree
 
 TREE = TokenTree([5, 6, 7, 8], [-1, 0, 0, -1])

@@ -4,7 +4,7 @@ import pytest
 from IPython.display import HTML
 
 from specdec_book.viz import table
-from specdec_book.viz.numbers import spaced_percent
+from specdec_book.viz.captions import spaced_percent
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from specdec_book.recordings import forecasts
 from specdec_book.viz import published
-from specdec_book.viz.numbers import spaced_percent
+from specdec_book.viz.captions import spaced_percent
 
 
 def test_the_table_has_every_row_with_its_forecast():

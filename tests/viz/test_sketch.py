@@ -8,8 +8,8 @@ from IPython.display import HTML
 from markdown_it import MarkdownIt
 
 from specdec_book.viz import Sketch, sketches, table
+from specdec_book.viz.captions import source_note
 from specdec_book.viz.sketch import WIDTH
-from specdec_book.viz.source import source_note
 from specdec_book.viz.tables import acceptance_text, exit_depth_text
 from specdec_lite import TokenTree
 

@@ -1,9 +1,16 @@
-"""The ⓘ of a caption: it opens the text that says where the numbers come from."""
+"""How numbers are written in tables and under figures, and the ⓘ of a caption."""
 
 import re
 from html import escape
 
+PERCENT = re.compile(r"(?<=\d)%")
+SIGNED_ZERO = re.compile(r"(?<![\w.])[+−-](?=0\s?%)")
 LABEL = "Where these numbers come from"
+
+
+def spaced_percent(text: str) -> str:
+    """Return a text with a no-break space before each % and no sign before 0 %."""
+    return SIGNED_ZERO.sub("", PERCENT.sub("\u00a0%", text))
 
 
 def source_note(text: str) -> str:
