@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ import torch
 import yaml
 from transformers.utils import logging
 
+from specdec_book.recordings import board
 from specdec_lite import generate_batch, load_pair, load_smollm2
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
@@ -113,13 +115,14 @@ def count(steps: Sequence[Step]) -> dict:
 
 
 def join(numbers: Sequence[int]) -> str:
-    """Return one number per prompt as a text, which is a short form in JSON."""
-    return " ".join(map(str, numbers))
+    """Return one number per prompt as a text, which is a short form in JSON; 7*3 is 7 7 7."""
+    runs = ((number, len([*run])) for number, run in groupby(numbers))
+    return " ".join(f"{number}*{times}" if times > 1 else str(number) for number, times in runs)
 
 
 def split(text: str) -> list[int]:
     """Return the numbers of a text, the inverse of `join`."""
-    return [int(number) for number in text.split()]
+    return [int(number) for number in board.numbers(text)]
 
 
 def pack(counts: Sequence[dict]) -> dict:
@@ -148,13 +151,14 @@ def size(counts: dict | None) -> int:
 
 def extend(first: dict, second: dict) -> dict:
     """Return the counts of the first texts followed by those of the second."""
+    both = lambda one, other: join(split(one) + split(other))
     joined = {
-        name: f"{first[name]} {second[name]}"
+        name: both(first[name], second[name])
         for name in (*SUMS, *(["same"] if "same" in first else []))
     }
     widths = sorted({*first["rows"], *second["rows"]}, key=int)
     passes = lambda each, width: each["rows"].get(width, join([0] * size(each)))
-    rows = {width: f"{passes(first, width)} {passes(second, width)}" for width in widths}
+    rows = {width: both(passes(first, width), passes(second, width)) for width in widths}
     levels = {
         name: join([a + b for a, b in zip(split(first[name]), split(second[name]))])
         for name in ("reached", "tried")

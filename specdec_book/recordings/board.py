@@ -32,8 +32,11 @@ Cell = tuple[str, float]
 
 
 def numbers(text: str) -> np.ndarray:
-    """Return the numbers of a text that has one per prompt."""
-    return np.array(text.split(), dtype=float)
+    """Return the numbers of a text that has one per prompt; 7*3 stands for 7 7 7."""
+    runs = [run.split("*") for run in text.split()]
+    return np.repeat(
+        [float(run[0]) for run in runs], [int(run[-1]) if run[1:] else 1 for run in runs]
+    )
 
 
 def verdict(estimate: dict | None) -> str | None:
