@@ -107,7 +107,7 @@ def threads(name: str) -> int:
 def same_texts(name: str) -> float:
     """Return the share of a recording's drafted greedy texts that equal plain decoding's."""
     rows = [
-        [*map(float, row["same"].split())]
+        board.numbers(row["same"])
         for cell in where(recordings.load(name).data["cells"], temperature=0.0)
         for method, row in cell["methods"].items()
         if method != "plain" and row.get("same")
