@@ -135,14 +135,14 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 5515,
+    "benchmarks": 5519,
     "site": 877,
     "site/live": 3986,
     "site/specdec_site": 3978,
     "site/static": 814,
     "specdec_book": 432,
     "specdec_book/exercises": 2908,
-    "specdec_book/recordings": 1467,
+    "specdec_book/recordings": 1470,
     "specdec_book/viz": 13362,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
