@@ -76,7 +76,14 @@ class SharedPositions(Wrapped):
         return self.whole(tokens, tensors, slots, longest.expand_as(positions), *rest)
 
 
-class StaleSession(ModelSession):
+def drafter_of(session):
+    """Return the class of model drafters that draft with these sessions."""
+    start = lambda self, context: session(self.model, self.length, context)
+    return type(session.__name__, (ModelDrafter,), {"start": start, "__doc__": session.__doc__})
+
+
+@drafter_of
+class StaleDrafter(ModelSession):
     """A session that feeds only the last token after a round and never removes rejected tokens."""
 
     def observe(self, verdict, scores):
@@ -91,12 +98,8 @@ class StaleSession(ModelSession):
         return draft_chain(context, follow, self.length)
 
 
-class StaleDrafter(ModelDrafter):
-    def start(self, context):
-        return StaleSession(self.model, self.length, context)
-
-
-class LostSession(ModelSession):
+@drafter_of
+class LostBehindTheFirst(ModelSession):
     """A session that, after its first token, is fed another token than it drafted."""
 
     def propose(self, context):
@@ -110,12 +113,8 @@ class LostSession(ModelSession):
         self.length.observe(verdict)
 
 
-class LostBehindTheFirst(ModelDrafter):
-    def start(self, context):
-        return LostSession(self.model, self.length, context)
-
-
-class ArgmaxSession(ModelSession):
+@drafter_of
+class ArgmaxDrafter(ModelSession):
     """A session that proposes q's most likely tokens at every temperature."""
 
     def propose(self, context):
@@ -124,11 +123,6 @@ class ArgmaxSession(ModelSession):
             fed = [tokens[-1]] if tokens else self.followed.behind(context.tokens)
             tokens.append(int(fit(self._score(fed).logits[0, -1], context.vocab_size).argmax()))
         return Proposal(TokenTree.chain(tokens))
-
-
-class ArgmaxDrafter(ModelDrafter):
-    def start(self, context):
-        return ArgmaxSession(self.model, self.length, context)
 
 
 class Altered:

@@ -1,4 +1,4 @@
-"""Extra heads for the tests: random ones, and ones trained to repeat one text."""
+"""Trained parts for the tests: random ones of every kind, and heads trained to repeat one text."""
 
 from functools import cache
 
@@ -9,14 +9,11 @@ from text_laws import model_named
 
 from specdec_lite import generate
 from specdec_lite.drafters.block_head import BlockHead, Correction, Selector
-from specdec_lite.drafters.heads import Heads, HydraHeads, MlpSpeculator
+from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, MtpHead, ParallelEagleHead
+from specdec_lite.drafters.heads import ExitHead, Heads, HydraHeads, MlpSpeculator
+from specdec_lite.drafters.self_drafts import LookaheadRows
 
-
-def random_heads(target, count=3, seed=0, scale=0.3):
-    torch.manual_seed(seed)
-    heads = Heads(target.hidden_size, count).to(target.dtype)
-    torch.nn.init.normal_(heads.down, std=scale)
-    return heads.requires_grad_(False)
+FEATURE_HEADS = {"eagle1": Eagle1Head, "eagle3": Eagle3Head, "mtp": MtpHead}
 
 
 @cache
@@ -47,12 +44,37 @@ def taught_heads(name, count=3, length=36):
 
 
 def randomize(module, target, scale, seed=8):
-    """Return a module with random matrices, in the target's dtype: its drafts are useless."""
+    """Return a module with random matrices, in the target's dtype: its drafts do no harm."""
     generator = torch.Generator().manual_seed(seed)
     for weight in module.parameters():
-        if weight.dim() == 2:
+        if weight.dim() > 1:
             torch.nn.init.normal_(weight, std=scale, generator=generator)
     return module.to(target.dtype).requires_grad_(False)
+
+
+def random_heads(target, count=3, seed=8, scale=0.3):
+    return randomize(Heads(target.hidden_size, count), target, scale, seed)
+
+
+def exit_head(target, layers=1):
+    return randomize(ExitHead(target.hidden_size, layers), target, 0.2)
+
+
+def lookahead(target, count=2):
+    return randomize(LookaheadRows(target.hidden_size, count), target, 0.3)
+
+
+def random_head(target, kind="eagle1", ids=None, scale=0.25):
+    layers = (0, 1, "final") if kind == "eagle3" else None
+    return randomize(FEATURE_HEADS[kind].for_target(target, ids, layers), target, scale, 0)
+
+
+def random_parallel_head(target, ids=None, depth=2, embeddings=0):
+    """Return a P-EAGLE head; its mask is the target's last token."""
+    options = dict(depth=depth, mask_id=target.vocab_size - 1, embeddings=embeddings)
+    head = ParallelEagleHead.for_target(target, ids, (0, 1, "final"), **options)
+    torch.nn.init.normal_(head.mask, std=0.25, generator=torch.Generator().manual_seed(0))
+    return randomize(head, target, 0.25)
 
 
 def random_speculator(target, width=8, depth=3):

@@ -37,7 +37,7 @@ ROOMS = {
     "rules": ("acceptance tree.py sampling.py", "acceptance test_tree.py test_sampling.py"),
     "decoding": (
         "proposal.py contract.py speculation.py options.py decoding.py batch.py checks.py",
-        "test_decoding.py test_batch.py test_properties.py test_end_of_text.py",
+        "test_decoding.py test_batch.py test_properties.py test_end_of_text.py test_fuzz.py",
     ),
     "additions": (
         "scheduling.py processors.py grammar.py texts",

@@ -11,11 +11,15 @@ from pathlib import Path
 import broken
 import torch
 from broken import grow
-from features_zoo import random_head, random_parallel_head
 from heads_zoo import (
+    exit_head,
+    lookahead,
     random_blocks,
     random_correction,
+    random_head,
+    random_heads as heads,
     random_hydra,
+    random_parallel_head,
     random_selector,
     random_speculator,
 )
@@ -34,10 +38,9 @@ from benchmarks.methods import METHODS, Method
 from specdec_lite import acceptance as a, drafters as d, generate
 from specdec_lite.acceptance import draw_chain
 from specdec_lite.contract import Drafter
-from specdec_lite.drafters.heads import ExitHead, Heads
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.ngrams import Counts, SuffixArray
-from specdec_lite.drafters.self_drafts import Chunks, LookaheadRows
+from specdec_lite.drafters.self_drafts import Chunks
 from specdec_lite.drafters.trees import drawn_then_chosen, with_replacement
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
@@ -47,32 +50,9 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.tree import TokenTree
 
 
-def heads(target: CausalLM, count: int = 3) -> Heads:
-    """Return extra heads with random weights: useless drafts that do no harm."""
-    made, generator = Heads(target.hidden_size, count), torch.Generator().manual_seed(5)
-    torch.nn.init.normal_(made.down, std=0.3, generator=generator)
-    torch.nn.init.normal_(made.up, std=0.3, generator=generator)
-    return made.to(target.dtype).requires_grad_(False)
-
-
 def some(target: CausalLM) -> torch.Tensor:
     """Return a draft vocabulary: two thirds of the target's tokens."""
     return torch.tensor([token for token in range(target.vocab_size) if token % 3])
-
-
-def exit_head(target: CausalLM, layers: int = 1) -> ExitHead:
-    """Return an adapter with random weights."""
-    made, generator = ExitHead(target.hidden_size, layers), torch.Generator().manual_seed(6)
-    torch.nn.init.normal_(made.up, std=0.3, generator=generator)
-    torch.nn.init.normal_(made.down, std=0.1, generator=generator)
-    return made.to(target.dtype).requires_grad_(False)
-
-
-def lookahead(target: CausalLM, count: int = 2) -> LookaheadRows:
-    """Return random look-ahead embeddings."""
-    made, generator = LookaheadRows(target.hidden_size, count), torch.Generator().manual_seed(7)
-    torch.nn.init.normal_(made.rows, std=0.3, generator=generator)
-    return made.requires_grad_(False)
 
 
 @cache
@@ -173,12 +153,7 @@ DRAFTERS = {
     "suffix decoding with a memory, a tree": lambda target: with_memory(
         d.SuffixDrafter(6, factor=3.0, width=2), target
     ),
-    "REST, a tree": lambda target: d.RestDrafter(
-        SuffixArray(perturbed_text(target)), 6, levels=3, min_ngram=1
-    ),
-    "REST, a chain": lambda target: d.RestDrafter(
-        SuffixArray(perturbed_text(target)), 3, min_ngram=1, width=1
-    ),
+    "REST, a tree": lambda target: d.RestDrafter(SuffixArray(perturbed_text(target)), 6, levels=3),
     "token recycling, a tree": lambda target: d.TokenRecyclingDrafter(target, 6),
     "token recycling with a memory, a tree": lambda target: with_memory(
         d.TokenRecyclingDrafter(target, shape=TokenTree([0, 1, 0], [-1, -1, 0])), target

@@ -15,8 +15,7 @@ import pytest
 import torch
 import transformers
 from architectures import tiny
-from features_zoo import random_head
-from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
+from heads_zoo import random_blocks, random_correction, random_head, random_heads, random_speculator
 from letters import Letters
 from models_zoo import PROMPT, STATEFUL, Wrapped, build, hugging_face, native, perturbed
 

@@ -85,10 +85,13 @@ def test_greedy_text_in_every_family(name, where, monkeypatch):
 )
 def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature, wanted):
     options = dict(max_new_tokens=wanted, temperature=temperature, seed=3)
-    out = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
+    drafter = DRAFTERS[name](TARGET)
+    out, limits = generate(TARGET, PROMPT, drafter, **options), drafter.limits()
     assert [t for step in out.steps for t in step.tokens] == out.tokens.tolist()
     assert len(out.tokens) == wanted == out.stats.tokens
     for step in out.steps:
+        assert limits is None or step.tree.levels <= limits.levels
+        assert limits is None or len(step.tree) <= limits.nodes
         assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
         assert step.accepted <= step.tested <= step.drafted
         assert step.path == step.tree.path(step.path[-1] if step.path else -1)

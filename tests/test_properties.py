@@ -117,31 +117,20 @@ def greedy_text(prompt, vocabulary, drafter, rule=None):
     return generate(model(vocab_size=vocabulary), prompt, drafter, 12, rule=rule).tokens.tolist()
 
 
-@given(
-    PROMPTS,
-    VOCABULARIES,
-    DRAFTS,
-    st.integers(1, 8),
-    st.sampled_from(
-        [None, exact_match, speculative_sampling, block_verification, sample_and_match]
-    ),
-)
-@settings(max_examples=40)
+def drafter_of(kind, vocabulary, gamma):
+    """Return a drafter with a draft model of a kind, or of a tree, and whether it drafts chains."""
+    if isinstance(kind, str):
+        return Watched(draft(kind, vocabulary), gamma), True
+    return Grown(TokenTree(kind.tokens % vocabulary, kind.parents)), False
+
+
+@given(PROMPTS, VOCABULARIES, DRAFTS | trees(8), st.integers(1, 8), RULES | st.just(exact_match))
+@settings(max_examples=60)
 def test_greedy_text_is_the_targets_own_for_any_draft_length(prompt, vocabulary, kind, gamma, rule):
-    assert greedy_text(
-        prompt, vocabulary, ModelDrafter(draft(kind, vocabulary), gamma), rule
-    ) == greedy_text(prompt, vocabulary, None)
-
-
-@given(
-    PROMPTS, VOCABULARIES, trees(8), st.sampled_from([None, speculative_sampling, sample_and_match])
-)
-@settings(max_examples=30)
-def test_greedy_text_is_the_targets_own_for_any_tree(prompt, vocabulary, tree, rule):
-    tree = TokenTree(tree.tokens % vocabulary, tree.parents)
-    assert greedy_text(prompt, vocabulary, Grown(tree), rule) == greedy_text(
-        prompt, vocabulary, None
-    )
+    drafter, is_chain = drafter_of(kind, vocabulary, gamma)
+    rule = rule if is_chain or rule is not block_verification else None
+    own = greedy_text(prompt, vocabulary, None)
+    assert greedy_text(prompt, vocabulary, drafter, rule) == own
 
 
 def accepts_the_first_path(proposal, target_probs, rng):
@@ -165,98 +154,40 @@ def test_a_rule_that_accepts_everything_fails_the_same_test(drafter):
 # Counts, caches and chance ------------------------------------------------------------------------
 
 
-@given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS, RULES)
-@settings(max_examples=40)
+@given(PROMPTS, VOCABULARIES, DRAFTS | trees(8), st.integers(1, 8), TEMPERATURES, SEEDS, RULES)
+@settings(max_examples=60)
 def test_counts_add_up_and_caches_hold_the_committed_text(
     prompt, vocabulary, kind, gamma, temperature, seed, rule
 ):
+    """The recorded uniforms replay the text, and all are used."""
     prompt = [token % vocabulary for token in prompt]
     target = model(vocab_size=vocabulary)
-    drafter = Watched(draft(kind, vocabulary), gamma)
-    steps = []
+    drafter, is_chain = drafter_of(kind, vocabulary, gamma)
+    rule = rule if is_chain or rule is not block_verification else None
+    recording, steps = RecordingRng(seed), []
     with pytest.MonkeyPatch.context() as patch:
         made, text = watched_caches(target, patch), list(prompt)
-        for step in stream(target, prompt, drafter, 12, temperature, rule=rule, seed=seed):
+        for step in stream(target, prompt, drafter, 12, temperature, rule=rule, rng=recording):
             steps.append(step)
             text += step.tokens
             assert made[0].length == len(text) - 1
-            assert len(step.tokens) == step.accepted + 1 <= gamma + 1
-            assert (
-                step.accepted
-                <= step.tested
-                <= step.drafted
-                == len(step.tree)
-                == step.draft_passes
-                <= gamma
-            )
+            assert step.path == step.tree.path(step.path[-1] if step.path else -1)
+            assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
+            assert len(step.path) == step.accepted <= step.tested <= step.drafted == len(step.tree)
+            if not is_chain:
+                continue
+            assert step.drafted == step.draft_passes <= gamma
             assert temperature or step.p[: step.accepted + 1] == (1,) * step.accepted + (0,) * (
                 step.accepted < step.drafted
             ), "kept iff the argmax"
             if step.drafted:
                 kept = drafter.session.followed.trim(torch.tensor(text))
                 assert kept == len(text) - (2 if step.accepted == step.drafted else 1)
-    stats = Stats.of(steps)
-    assert stats.tokens == 12 == stats.accepted + stats.target_passes
-    assert stats.mean_acceptance_length == 12 / len(steps)
-
-
-@pytest.mark.slow
-@given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS, RULES)
-@settings(max_examples=30)
-def test_the_recorded_uniforms_replay_the_text_and_are_all_used(
-    prompt, vocabulary, kind, gamma, temperature, seed, rule
-):
-    def steps(rng):
-        given_ids = [token % vocabulary for token in prompt]
-        return [
-            (s.tokens, s.path, s.kind)
-            for s in stream(
-                model(vocab_size=vocabulary),
-                given_ids,
-                ModelDrafter(draft(kind, vocabulary), gamma),
-                12,
-                temperature,
-                rule=rule,
-                rng=rng,
-            )
-        ]
-
-    recording = RecordingRng(seed)
-    first, replay = steps(recording), Replay(recording.uniforms)
-    assert steps(replay) == first == steps(SeededRng(seed)) and replay.left == []
-
-
-@given(
-    PROMPTS,
-    VOCABULARIES,
-    trees(8),
-    TEMPERATURES,
-    SEEDS,
-    st.sampled_from([speculative_sampling, sample_and_match]),
-)
-@settings(max_examples=30)
-def test_trees_keep_the_counts_the_cache_and_the_chance(
-    prompt, vocabulary, tree, temperature, seed, rule
-):
-    prompt = [token % vocabulary for token in prompt]
-    target = model(vocab_size=vocabulary)
-    tree = TokenTree(tree.tokens % vocabulary, tree.parents)
-    recording, steps = RecordingRng(seed), []
-    with pytest.MonkeyPatch.context() as patch:
-        made, committed = watched_caches(target, patch), len(prompt)
-        for step in stream(target, prompt, Grown(tree), 12, temperature, rule=rule, rng=recording):
-            steps.append(step)
-            committed += len(step.tokens)
-            assert made[0].length == committed - 1
-            assert step.path == step.tree.path(step.path[-1] if step.path else -1)
-            assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
-            assert step.accepted <= step.tested <= step.drafted == len(step.tree)
     stats, replay = Stats.of(steps), Replay(recording.uniforms)
     assert stats.tokens == 12 == stats.accepted + stats.target_passes
-    assert [
-        s.tokens
-        for s in stream(target, prompt, Grown(tree), 12, temperature, rule=rule, rng=replay)
-    ] == [s.tokens for s in steps] and replay.left == []
+    assert stats.mean_acceptance_length == 12 / len(steps)
+    again = stream(target, prompt, drafter, 12, temperature, rule=rule, rng=replay)
+    assert [step.tokens for step in again] == [step.tokens for step in steps] and not replay.left
 
 
 class Counted(CausalLM):

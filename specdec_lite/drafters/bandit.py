@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.contract import Context, Drafter, Session
@@ -15,7 +15,7 @@ from specdec_lite.drafters.chain import common_prefix
 from specdec_lite.drafters.combined import GroupDrafter, members
 from specdec_lite.drafters.copying import PromptLookupDrafter
 from specdec_lite.drafters.eagle import EagleDrafter
-from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.cache import Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights
 from specdec_lite.measure.clocks import samples
@@ -27,17 +27,6 @@ from specdec_lite.theory import expected_tokens
 
 LEAST = 1e-3
 """Number of rounds from which the sums are discounted no further, so that they never vanish."""
-
-
-class Costs(Protocol):
-    """The costs of a round in passes of the target over one token, and the discount of old rounds."""
-
-    c: float
-    discount: float
-
-    def pass_cost(self, nodes: int) -> float:
-        """Return the cost of the target's pass over the last token and this many drafted ones."""
-        ...
 
 
 class Arm:
@@ -55,7 +44,7 @@ class Arm:
         tokens: discounted sum of the tokens that its rounds emitted or would have emitted.
         cost: discounted sum of what these rounds cost.
         rounds: discounted number of these rounds.
-        missed: the target's states that the session has not read yet.
+        missed: for each layer the target's states [1, n, d] that the session has not read yet.
         seen: number of tokens whose states were added to `missed`.
         text: the text of the last round.
     """
@@ -67,7 +56,7 @@ class Arm:
         self.cost = self.rounds = weight
         self.draft: tuple[int, Proposal] = (0, NOTHING)
         self.waiting: list[tuple[int, Proposal]] = []
-        self.missed: Scores | None = None
+        self.missed: dict[Layer, Tensor] = {}
         self.seen = 0
         self.text = context.tokens[:0]
         self.passes = 0
@@ -85,7 +74,7 @@ class Arm:
         waiting = 0.0 if self.free else math.sqrt(math.log(1 + rounds) / self.rounds)
         return self.tokens / self.cost + bonus * waiting
 
-    def catch_up(self, context: Context, costs: Costs) -> None:
+    def catch_up(self, context: Context, costs: "BanditDrafter") -> None:
         """Measure earlier drafts by the text that followed, then draft again if the arm is free."""
         known, self.text = common_prefix(self.text, context.tokens), context.tokens
         self.forget(known)
@@ -112,21 +101,24 @@ class Arm:
         if context.scores is None:
             return
         scored = len(context.tokens) - 1
-        new = rows(context.scores, scored - self.seen)
-        self.missed = new if self.missed is None else joined(self.missed, new)
+        for layer, states in context.scores.hidden.items():
+            new = states[:, max(0, states.shape[1] - (scored - self.seen)) :]
+            old = self.missed.get(layer)
+            self.missed[layer] = new if old is None else torch.cat((old, new), 1)
         self.seen = scored
 
     def propose(self, context: Context) -> Proposal:
         """Return this round's proposal."""
         if self.free:
             return self.draft[1]
-        before = self.session.passes
-        proposal = self.session.propose(replace(context, scores=self.missed))
-        self.missed = None
+        before, scores = self.session.passes, context.scores
+        scores = None if scores is None else Scores(scores.logits, self.missed)
+        proposal = self.session.propose(replace(context, scores=scores))
+        self.missed = {}
         self.passes = self.session.passes - before
         return proposal
 
-    def observe(self, verdict: Verdict, scores: Scores, costs: Costs) -> None:
+    def observe(self, verdict: Verdict, scores: Scores, costs: "BanditDrafter") -> None:
         """Learn from the verdict on this arm's proposal.
 
         Shapes: scores [root].
@@ -135,7 +127,7 @@ class Arm:
         if not self.free and verdict.tokens:
             self.add(1 + len(verdict.path), len(verdict.tokens), self.passes, costs)
 
-    def add(self, tokens: int, nodes: int, passes: int, costs: Costs) -> None:
+    def add(self, tokens: int, nodes: int, passes: int, costs: "BanditDrafter") -> None:
         """Add one measured round."""
         if self.free:
             self.age(costs)
@@ -143,7 +135,7 @@ class Arm:
         self.cost += costs.pass_cost(nodes) + costs.c * passes
         self.rounds += 1
 
-    def age(self, costs: Costs) -> None:
+    def age(self, costs: "BanditDrafter") -> None:
         """Discount all sums; their ratios stay. An arm that waits counts fewer and fewer rounds."""
         if self.rounds > LEAST:
             self.tokens *= costs.discount
@@ -156,9 +148,7 @@ class Arm:
         surplus = self.seen - (length - 1)
         if surplus > 0:
             self.seen = length - 1
-            if self.missed is not None:
-                hidden = {layer: each[:, :-surplus] for layer, each in self.missed.hidden.items()}
-                self.missed = Scores(self.missed.logits, hidden)
+            self.missed = {layer: each[:, :-surplus] for layer, each in self.missed.items()}
 
 
 def follow(proposal: Proposal, text: Sequence[int]) -> tuple[int, bool]:
@@ -166,22 +156,6 @@ def follow(proposal: Proposal, text: Sequence[int]) -> tuple[int, bool]:
     path = proposal.tree.along(text)
     end = path[-1] if path else -1
     return len(path), len(path) < len(text) or not proposal.tree.children(end)
-
-
-def rows(scores: Scores, count: int) -> Scores:
-    """Return the scores with the hidden states of the last tokens alone."""
-    hidden = {
-        layer: each[:, max(0, each.shape[1] - count) :] for layer, each in scores.hidden.items()
-    }
-    return Scores(scores.logits, hidden)
-
-
-def joined(first: Scores, second: Scores) -> Scores:
-    """Return the scores of consecutive rounds; logits only of the second."""
-    hidden = {
-        layer: torch.cat((each, second.hidden[layer]), 1) for layer, each in first.hidden.items()
-    }
-    return Scores(second.logits, hidden)
 
 
 # The bandit -------------------------------------------------------------------------------------

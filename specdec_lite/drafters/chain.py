@@ -171,16 +171,15 @@ def draft_chain(
     return Proposal(TokenTree.chain(torch.cat(tokens)), torch.stack(rows) if rows else None)
 
 
-def draft_rows(context: Context, logits: Tensor) -> Proposal:
-    """Draft one token from each row, independently: the argmax if greedy, else drawn.
+def draft_rows(
+    context: Context, rows: Tensor, length: int | Length = 0, ids: Tensor | None = None
+) -> Proposal:
+    """Draft one token from each row, independently of the tokens before: see `draft_chain`.
 
-    Shapes: logits [d, V].
+    Shapes: rows [d, V'].
     """
-    if context.sampling.greedy:
-        return Proposal(TokenTree.chain(logits.argmax(-1)))
-    probs = context.sampling(logits)
-    tokens = torch.cat([draw_unread(context.rng, row) for row in probs])
-    return Proposal(TokenTree.chain(tokens), probs)
+    following = iter(rows)
+    return draft_chain(context, lambda token: next(following), length or len(rows), ids)
 
 
 def fit(logits: Tensor, vocab_size: int) -> Tensor:

@@ -276,6 +276,10 @@ ORDERS = (16, 8, 4, 2, 1)
 """Lengths of the n-grams that are indexed. A match is then extended backwards token by token."""
 LATEST = 64
 """Number of most recent occurrences to examine."""
+DEPTH = 24
+"""Longest match that is distinguished from longer ones (vLLM's `suffix_decoding_max_tree_depth`)."""
+LEAST = 0.1
+"""Smallest estimated probability of a drafted token (vLLM's `suffix_decoding_min_token_prob`)."""
 
 
 class SuffixDrafter(Drafter):
@@ -287,27 +291,14 @@ class SuffixDrafter(Drafter):
 
     Args:
         gamma: largest number of drafted tokens, ≥ 1.
-        depth: longest match that is distinguished from longer ones, ≥ 1 (vLLM's
-            `suffix_decoding_max_tree_depth`).
         factor: largest number of drafted tokens per token of the match, ≥ 0 (vLLM's
             `suffix_decoding_max_spec_factor`).
-        least: smallest estimated probability of a drafted token, in (0, 1] (vLLM's
-            `suffix_decoding_min_token_prob`).
         width: children per node: 1 makes a chain, more make a tree of `gamma` nodes.
     """
 
-    def __init__(
-        self,
-        gamma: int = 16,
-        depth: int = 24,
-        factor: float = 1.0,
-        least: float = 0.1,
-        width: int = 1,
-    ):
+    def __init__(self, gamma: int = 16, factor: float = 1.0, width: int = 1):
         self.gamma = checks.whole("gamma", gamma, 1)
-        self.depth = checks.whole("depth", depth, 1)
         self.factor = checks.number("factor", factor)
-        self.least = checks.unit("least", least)
         self.width = checks.whole("width", width, 1)
         self.memory = NgramIndex(ORDERS)
 
@@ -341,9 +332,9 @@ class SuffixSession(Session):
         """Return the draft from one index, and its expected number of accepted tokens."""
         drafter, text = self.drafter, self.text.text
         latest = index.find(text)[1][-LATEST:]
-        lengths = [index.match_length(position, text, drafter.depth) for position in latest]
+        lengths = [index.match_length(position, text, DEPTH) for position in latest]
         longest = max(lengths, default=0)
         budget = min(most, drafter.gamma, int(drafter.factor * longest))
         pairs = zip(lengths, latest)
         rows = [index.continuation(position, budget) for n, position in pairs if n == longest]
-        return frequency_tree(rows, budget, drafter.width, drafter.least)
+        return frequency_tree(rows, budget, drafter.width, LEAST)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from specdec_lite import checks
 from specdec_lite.contract import Context, Drafter, Limits
-from specdec_lite.drafters.chain import ChainSession, Followed, draft_chain
+from specdec_lite.drafters.chain import ChainSession, Followed, draft_chain, draft_rows
 from specdec_lite.drafters.eagle_head import (
     Eagle1Head,
     Eagle3Head,
@@ -190,8 +190,7 @@ class ParallelEagleSession(FeatureSession):
         rows = self.body.head(scores.hidden["final"][0, -count:])
         if self.ids is None:
             rows = head.spread(rows, self.target.vocab_size)
-        following = iter(rows)
-        return draft_chain(context, lambda token: next(following), self.length, self.ids)
+        return draft_rows(context, rows, self.length, self.ids)
 
 
 # EAGLE ------------------------------------------------------------------------------------------

@@ -259,6 +259,11 @@ class NgramDrafter(RoundDrafter, ChainDrafter):
 # REST: what followed the end of the text in a datastore, as a tree ------------------------------
 # Source: He et al. 2023, arXiv 2311.08252.
 
+SHORTEST, LONGEST = 2, 8
+"""Lengths of the text's ends that are looked up: the longest one first."""
+READ = 64
+"""Largest number of continuations to read; if there are more, evenly spaced ones are read."""
+
 
 class RestDrafter(RoundDrafter):
     """Propose the most frequent continuations of the text's end in a datastore.
@@ -269,48 +274,29 @@ class RestDrafter(RoundDrafter):
         index: suffix array of the datastore, in the target's vocabulary.
         nodes: largest number of nodes (REST's `num_draft`).
         levels: tokens per continuation.
-        max_ngram: longest end of the text that is looked up.
-        min_ngram: shortest end of the text that is looked up.
-        most: largest number of continuations read; if there are more, evenly spaced ones.
-        width: largest number of children per node; None: no limit, 1: a chain.
     """
 
-    def __init__(
-        self,
-        index: SuffixArray,
-        nodes: int = 32,
-        levels: int = 8,
-        max_ngram: int = 8,
-        min_ngram: int = 2,
-        most: int = 64,
-        width: int | None = None,
-    ):
+    def __init__(self, index: SuffixArray, nodes: int = 32, levels: int = 8):
         self.index = index
         self.nodes = checks.whole("nodes", nodes, 1)
         self.levels = checks.whole("levels", levels, 1)
-        self.max_ngram = checks.whole("max_ngram", max_ngram, 1, index.depth)
-        self.min_ngram = checks.whole("min_ngram", min_ngram, 1, max_ngram)
-        self.most = checks.whole("most", most, 1)
-        self.width = None if width is None else checks.whole("width", width, 1)
 
     def check(self, target: CausalLM, positions: int) -> None:
         token_ids("ids", self.index.text, target.vocab_size)
 
     def limits(self) -> Limits:
-        levels = min(self.levels, self.nodes)
-        nodes = levels if self.width == 1 else self.nodes
-        return Limits(levels, nodes, branches=self.width != 1)
+        return Limits(min(self.levels, self.nodes), self.nodes, branches=True)
 
     def draft(self, context: Context, session: ChainSession) -> Proposal:
         if context.wanted < 2:
             return NOTHING
-        text = context.tokens[-self.max_ngram :].tolist()
+        text = context.tokens[-min(LONGEST, self.index.depth) :].tolist()
         rows: list[list[int]] = []
-        for n in range(len(text), self.min_ngram - 1, -1):
+        for n in range(len(text), SHORTEST - 1, -1):
             starts = self.index.find(text[-n:]) + n
             if len(starts):
-                count = min(len(starts), self.most)
+                count = min(len(starts), READ)
                 spread = starts[np.linspace(0, len(starts) - 1, count).astype(int)]
                 rows = [self.index.text[s : s + self.levels].tolist() for s in spread]
                 break
-        return Proposal(frequency_tree(rows, self.nodes, self.width)[0])
+        return Proposal(frequency_tree(rows, self.nodes)[0])

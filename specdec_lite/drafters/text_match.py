@@ -34,19 +34,13 @@ class TextMatchDrafter(ChainDrafter):
         draft_tokenizer: its tokenizer.
         tokenizer: the target's tokenizer.
         gamma: number of drafted tokens, counted in the draft's vocabulary, ≥ 1, or a policy of
-            `drafters.lengths` that looks at no probabilities.
-        most: the largest number of proposed tokens, counted in the target's vocabulary; None: 2 γ.
+            `drafters.lengths` that looks at no probabilities. At most 2 γ tokens are proposed.
     """
 
     makes_passes = True
 
     def __init__(
-        self,
-        model: CausalLM,
-        draft_tokenizer: Any,
-        tokenizer: Any,
-        gamma: int | Length = 4,
-        most: int | None = None,
+        self, model: CausalLM, draft_tokenizer: Any, tokenizer: Any, gamma: int | Length = 4
     ):
         super().__init__(gamma)
         self.model = checks.model("model", model)
@@ -56,7 +50,7 @@ class TextMatchDrafter(ChainDrafter):
             if not (hasattr(value, "encode") and hasattr(value, "decode")):
                 raise TypeError(f"{name} is a {type(value).__name__}: must be a tokenizer")
         self.draft_tokenizer, self.tokenizer = draft_tokenizer, tokenizer
-        self.most = checks.whole("most", 2 * self.length.gamma if most is None else most, 1)
+        self.most = 2 * self.length.gamma
 
     def start(self, context: Context) -> "TextMatchSession":
         return TextMatchSession(self, context)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from features_zoo import random_head
+from heads_zoo import random_head
 from models_zoo import PROMPT, native, perturbed, shipped
 
 from specdec_lite import TokenTree, generate

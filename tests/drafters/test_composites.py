@@ -9,15 +9,13 @@ from itertools import product
 
 import pytest
 from models_zoo import PROMPT, native, perturbed
-from registry import COMPOSITES, DRAFTERS, NATIVE_ONLY, is_late_refusal, lookup
-from text_laws import TINY, distance, exact_text_law, own_text_law
+from registry import COMPOSITES, DRAFTERS, is_late_refusal, lookup
 
 from specdec_lite import drafters as d, generate, stream
 from specdec_lite.acceptance import block_verification
 from specdec_lite.drafters.bandit import Arm, BanditSession
 from specdec_lite.drafters.combined import WrapperDrafter, WrapperSession, children
 from specdec_lite.options import prepare
-from specdec_lite.sampling import Sampling
 
 SAMPLE = [
     "draft model",
@@ -93,23 +91,6 @@ def test_only_the_first_leg_may_draft_with_the_targets_own_cache(name):
     assert decode_or_refuse(lambda target: d.RelayDrafter(legs)) is None
     with pytest.raises(ValueError, match="only the first may draft with a part of the target"):
         d.RelayDrafter(legs[::-1])
-
-
-@pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.parametrize("outer", COMPOSITES)
-def test_a_composite_of_a_drafter_keeps_the_distribution(outer, name):
-    tiny = native(seed=5, vocab_size=3, **TINY | {"num_layers": 2})
-    sampling, length = Sampling(1.0), 2
-    try:
-        drafter = inside(outer, DRAFTERS[name])(tiny)
-        prepare(tiny, [1, 2], drafter, length, 1.0)
-        if outer == "coupled":
-            pytest.skip("its noise is enumerated in test_wrappers")
-    except ValueError as error:
-        assert outer in ("relay", "cascade", "coupled"), error
-        return
-    text = exact_text_law(tiny, drafter, sampling, length)
-    assert distance(text, own_text_law(tiny, sampling, length)) < 1e-10
 
 
 class Witness(WrapperDrafter):
@@ -247,22 +228,6 @@ def test_a_composite_passes_learning_on_once(outer):
     inside("bandit", lambda target: drafter)(TARGET).learn([4])
     d.MergedDrafter([one, one]).learn([5])
     assert one.heard == [[1, 2, 3], [4], [5]] and children(d.MergedDrafter([one, one])) == [one]
-
-
-@pytest.mark.parametrize("outer", COMPOSITES)
-def test_the_limits_of_a_composite_hold(outer):
-    for name in (
-        "draft model",
-        "Medusa heads, a sparse tree",
-        "suffix decoding with a memory, a tree",
-    ):
-        if name in NATIVE_ONLY or (outer == "relay" and "tree" in name):
-            continue
-        drafter = inside(outer, DRAFTERS[name])(TARGET)
-        limits = drafter.limits()
-        assert limits is not None
-        for step in generate(TARGET, PROMPT, drafter, 24).steps:
-            assert step.tree.levels <= limits.levels and len(step.tree) <= limits.nodes
 
 
 @pytest.mark.parametrize("outer", ["bandit", "merged", "tempered", "coupled"])

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from broken import drawn_again, draws_per_path
-from drafted_rows import altered
 from models_zoo import PROMPT, native
-from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import Proposal, TokenTree, corpus, drafters as d, generate, load_pair, stream
 from specdec_lite.acceptance import sample_and_match, speculative_sampling
@@ -16,7 +14,7 @@ from specdec_lite.drafters.copying import NgramIndex, frequency_tree
 from specdec_lite.drafters.ngrams import Counts, SuffixArray
 from specdec_lite.drafters.tables import SUCCESSORS, TokenRecyclingSession
 from specdec_lite.measure.replay import replay
-from specdec_lite.sampling import Sampling, outcomes
+from specdec_lite.sampling import outcomes
 
 TARGET = native()
 BRANCHES = [7, 1, 2, 5, 7, 1, 9, 2, 4, 1, 2]
@@ -299,24 +297,6 @@ def test_a_row_by_hand():
     row = COUNTS.row([0, 1])
     assert torch.allclose(row, trigram, atol=1e-12) and row.sum() == pytest.approx(1)
     assert (Counts([1, 1], 5, 2).row([4]) > 0).all(), "q > 0 everywhere, even for the unseen"
-
-
-def soft_row(session, proposal, context):
-    """Broken: choose the likeliest token and report the soft row."""
-    text, rows = context.tokens.tolist(), []
-    for token in proposal.tree.tokens.tolist():
-        rows.append(COUNTS.row(text[-2:]))
-        text.append(token)
-    return Proposal(proposal.tree, torch.stack(rows) if rows else None)
-
-
-def test_an_argmax_with_a_soft_row_changes_the_distribution():
-    target = native(seed=5, vocab_size=3, **TINY)
-    right, wrong = (d.TemperedDrafter(d.NgramDrafter(COUNTS, 2)) for _ in "12")
-    own = own_text_law(target, Sampling(), 3)
-    law = lambda drafter: exact_text_law(target, drafter, Sampling(), 3)
-    assert distance(law(right), own) < 1e-12
-    assert distance(law(altered(wrong, soft_row)), own) > 0.05
 
 
 def test_the_ngram_model_scores_every_token_of_a_chain_and_of_a_tree():

@@ -8,17 +8,7 @@ from registry import DRAFTERS
 from scipy import stats
 
 from specdec_lite import generate, stream
-from specdec_lite.drafters import (
-    CascadeDrafter,
-    CoupledDrafter,
-    FixedTreeDrafter,
-    MergedDrafter,
-    ModelDrafter,
-    RelayDrafter,
-    TemperedDrafter,
-    same_noise,
-)
-from specdec_lite.drafters.trees import balanced, with_replacement
+from specdec_lite.drafters import CoupledDrafter, ModelDrafter, same_noise
 from specdec_lite.sampling import PlacedRng, SeededRng
 
 TARGET = native()
@@ -92,15 +82,6 @@ def test_the_agreement_rate_is_the_papers_formula():
     assert sum(agree) / 4000 == pytest.approx(exact, abs=0.04)
 
 
-def test_a_draft_temperature_of_zero_gives_chosen_tokens():
-    draft = ModelDrafter(perturbed(TARGET), 3)
-    cold = generate(TARGET, PROMPT, TemperedDrafter(draft), 60, 1.0, seed=0)
-    assert {q for step in cold.steps for q in step.q} == {1.0}, "argmax drafts are point masses"
-
-
-# Combinations of drafters -------------------------------------------------------------------------
-
-
 def test_nested_coupling_equals_coupling():
     draft = perturbed(TARGET, 0.15)
     once = CoupledDrafter(ModelDrafter(draft, 3))
@@ -109,26 +90,3 @@ def test_nested_coupling_equals_coupling():
         for drafter in (once, CoupledDrafter(once))
     ]
     assert steps[0] == steps[1]
-
-
-OTHER = perturbed(TARGET)
-DRAFTER = ModelDrafter(OTHER, 2)
-COUPLED = CoupledDrafter(DRAFTER)
-COMBINED = {
-    "merged": MergedDrafter([COUPLED, COUPLED]),
-    "coupled merge": CoupledDrafter(MergedDrafter([DRAFTER, DRAFTER])),
-    "coupled tree": CoupledDrafter(FixedTreeDrafter(OTHER, balanced([2, 1]), with_replacement)),
-    "coupled cascade": CoupledDrafter(CascadeDrafter(OTHER, ModelDrafter(TARGET, 1), 2)),
-    "cascade over coupled": CascadeDrafter(OTHER, COUPLED, 2, rule=same_noise),
-    "tempered merge": TemperedDrafter(MergedDrafter([COUPLED, COUPLED]), 0.7),
-    "relay": RelayDrafter([(CascadeDrafter(OTHER, COUPLED, 2), 2), (COUPLED, 1)]),
-}
-
-
-@pytest.mark.parametrize("drafter", COMBINED.values(), ids=COMBINED)
-def test_coupled_trees_merges_and_cascades_require_same_noise(drafter):
-    with pytest.raises(ValueError, match="rule=speculative_sampling.*same_noise"):
-        stream(TARGET, PROMPT, drafter, 4, 1.0)
-    assert text(drafter, wanted=16) == text(None, wanted=16)
-    greedy = [generate(TARGET, PROMPT, each, 8).tokens.tolist() for each in (drafter, None)]
-    assert greedy[0] == greedy[1], "at temperature 0 no noise is drawn"

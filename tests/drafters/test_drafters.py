@@ -4,28 +4,16 @@ from itertools import product
 
 import broken
 import pytest
-import torch
 from broken import grow
 from chosen import one_in
 from drafted_rows import altered
-from models_zoo import FAMILIES, PROMPT, WINDOW, TreeDrafter, hugging_face, native
+from models_zoo import FAMILIES, PROMPT, TreeDrafter, native
 from text_laws import NATIVE, SAMPLINGS, TINY, distance, exact_text_law, model_named, own_text_law
 
-from specdec_lite import generate
+from specdec_lite import TokenTree, generate
 from specdec_lite.drafters import CascadeDrafter, ModelDrafter, PromptLookupDrafter
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling
-
-
-@pytest.mark.parametrize(
-    "first, second", [(None, None), ("GPT2", None), (None, "Bloom"), ("Gemma3", "Falcon")]
-)
-def test_an_unrelated_draft_keeps_the_greedy_text(first, second):
-    target = hugging_face(first) if first else native()
-    draft = hugging_face(second) if second else native(seed=99, num_layers=1)
-    plain = generate(target, PROMPT, max_new_tokens=20).tokens
-    assert torch.equal(generate(target, PROMPT, ModelDrafter(draft, 3), 20).tokens, plain)
-
 
 # The exact distribution of real rounds, by running the engine under the enumerating rng ----------
 
@@ -62,6 +50,13 @@ def tree_of(grown):
     return lambda model: TreeDrafter(model, grown, 1)
 
 
+def soft_rows(session, proposal, context):
+    """Broken: choose the likeliest tokens and report the rows."""
+    if proposal.probs is None:
+        return proposal
+    return Proposal(TokenTree.chain(proposal.probs.argmax(-1)), proposal.probs)
+
+
 BROKEN = {
     "chosen siblings with soft rows": (tree_of(grow(broken.chosen(2, soft=True))), None),
     "siblings sorted by q": (tree_of(grow(broken.sorted_by_q(2))), None),
@@ -69,6 +64,7 @@ BROKEN = {
     "recovered from p": (lambda model: ModelDrafter(model, 2), broken.recovered_from_p),
     "an argmax as bonus": (lambda model: ModelDrafter(model, 2), broken.bonus_by_argmax),
     "another q": (lambda model: altered(ModelDrafter(model, 2), another_q), None),
+    "an argmax with its row": (lambda model: altered(ModelDrafter(model, 2), soft_rows), None),
 }
 
 
@@ -85,25 +81,12 @@ def test_the_check_detects_broken_drafts_and_rules(make, rule):
 # Draft == target: everything is accepted ----------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("gamma", [1, 2, 5])
-@pytest.mark.parametrize("window", [None, WINDOW])
-def test_a_perfect_draft_is_always_accepted_for_300_rounds(gamma, window):
-    model = native(window=window, max_positions=4096)
-    out = generate(
-        model, PROMPT, ModelDrafter(model, gamma), 300 * (gamma + 1), temperature=1.0, seed=gamma
-    )
-    assert out.stats.acceptance_rate == 1.0 == out.stats.drafted_acceptance
-    assert out.stats.target_passes == 300
-    assert all(step.kind == "bonus" and step.accepted == gamma for step in out.steps)
-
-
 @pytest.mark.parametrize("name", one_in(8, [*NATIVE, *FAMILIES], NATIVE))
 def test_a_perfect_draft_is_always_accepted_in_every_family(name):
     """A stale or missing key in a draft's cache lowers acceptance, whatever cache a family has."""
     target = model_named(name)
-    out = generate(target, PROMPT, ModelDrafter(target, 5), 180, temperature=1.0, seed=0)
-    assert out.stats.acceptance_rate == 1.0 and out.stats.tested == 150
+    out = generate(target, PROMPT, ModelDrafter(target, 5), 480, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0 and out.stats.tested == 400
 
 
 @pytest.mark.parametrize("checked", "10")

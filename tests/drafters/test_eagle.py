@@ -4,7 +4,7 @@ import pytest
 import torch
 from chosen import one_of
 from drafted_rows import altered
-from features_zoo import KINDS, random_head
+from heads_zoo import FEATURE_HEADS, random_head
 from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
@@ -21,7 +21,7 @@ from specdec_lite.training.anchors import anchor_acceptance
 
 TARGET = native(num_layers=3)
 IDS = torch.tensor([1, 4, 5, 9, 17, 20, 28, 33, 41, 47])
-KIND = pytest.mark.parametrize("kind", KINDS)
+KIND = pytest.mark.parametrize("kind", FEATURE_HEADS)
 
 
 def reranked(session, proposal, context):

@@ -54,17 +54,6 @@ def peeking(session, proposal, context):
     return proposal
 
 
-LEASTS = [0.5, *(pytest.param(least, marks=pytest.mark.registry) for least in (0.3, 0.7))]
-
-
-@pytest.mark.parametrize("least", LEASTS)
-def test_a_draft_that_ends_where_little_is_accepted_is_lossless(least):
-    target = native(seed=5, vocab_size=3, **TINY)
-    plain = own_text_law(target, Sampling(), 3)
-    drafter = confident(target, least)
-    assert distance(exact_text_law(target, drafter, Sampling(), 3), plain) < 1e-12
-
-
 def test_a_draft_that_ends_at_an_unlikely_token_is_not_lossless():
     target = native(seed=5, vocab_size=3, **TINY)
     plain = own_text_law(target, Sampling(), 3)

@@ -13,8 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from drafted_rows import differences
-from features_zoo import random_head
-from heads_zoo import published_tensors, random_blocks
+from heads_zoo import published_tensors, random_blocks, random_head
 from models_zoo import PROMPT, build, native
 from published_zoo import BLOCK, FULL, SLIDING, TARGET, WINDOWED, Checkpoint, block_states
 from safetensors.torch import load_file, save_file

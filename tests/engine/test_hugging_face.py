@@ -10,7 +10,7 @@ import torch
 import transformers
 from architectures import tiny
 from chosen import one_in
-from features_zoo import random_head
+from heads_zoo import random_head
 from models_zoo import COMMON, FAMILIES, PROMPT, build, hugging_face, logits_of
 from transformers import AutoModelForCausalLM
 

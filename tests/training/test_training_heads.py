@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from features_zoo import random_head
-from heads_zoo import random_correction, random_heads
+from heads_zoo import random_correction, random_head, random_heads
 from models_zoo import native
 
 from specdec_lite import TokenTree, drafters, generate

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from drafted_rows import altered, changed, differences
+from heads_zoo import exit_head, lookahead
 from models_zoo import PROMPT, native
-from registry import exit_head, lookahead
 from torch import nn
 
 from specdec_lite import generate, stream

@@ -1,7 +1,7 @@
 """Trees that grow up to a budget, and the two timelines: their formulas and their state."""
 
 import torch
-from features_zoo import random_head
+from heads_zoo import random_head
 from javascript import evaluate, formula
 from models_zoo import VOCABULARY, native
 
