@@ -86,18 +86,8 @@ def transferred_costs(name: str) -> list[Forecast]:
             costs[key] = row["tau"] / row["speedup"], row["speedup"]
             continue
         cost, first = costs[key]
-        forecasts.append(
-            Forecast(
-                name,
-                row["setting"],
-                row["workload"],
-                row["batch"],
-                row["tau"],
-                cost,
-                row["speedup"],
-                first,
-            )
-        )
+        about = (row[field] for field in ("setting", "workload", "batch", "tau"))
+        forecasts.append(Forecast(name, *about, cost, row["speedup"], first))
     return forecasts
 
 

@@ -141,32 +141,25 @@ FOLDERS = ("results/gpu", "/content/drive/MyDrive/results/gpu")
 """Where `python -m specdec_lite gpu` writes, and a folder that all notebooks of Colab share."""
 CELLS = ("batch", "k", "context", "seconds")
 FIELDS = {
-    "passes": CELLS,
-    "slices": ("layers", *CELLS),
-    "quarter": CELLS,
-    "drafts": ("draft", "mode", "batch", "drafted", "seconds"),
-    "experts": ("routing", "batch", "k", "experts_used", "seconds"),
-    "synthetic": ("draft", "batch", "gamma", "speedup", "round_seconds", "plain_seconds"),
-    "trees": ("kind", "nodes", "seconds"),
-    "trace": ("mode", "lane", "operations"),
+    "card": ("the card's own speeds", ()),
+    "passes": ("passes of the target", CELLS),
+    "slices": ("slices of a 70B model", ("layers", *CELLS)),
+    "quarter": ("a quarter of a 70B model", CELLS),
+    "drafts": ("drafts", ("draft", "mode", "batch", "drafted", "seconds")),
+    "experts": ("passes over experts", ("routing", "batch", "k", "experts_used", "seconds")),
+    "rounds": ("rounds of the shipped pair", ()),
+    "smollm2": ("rounds of SmolLM2", ()),
+    "synthetic": (
+        "whole rounds with a coin",
+        ("draft", "batch", "gamma", "speedup", "round_seconds", "plain_seconds"),
+    ),
+    "trees": ("passes over trees", ("kind", "nodes", "seconds")),
+    "trace": ("a timeline", ("mode", "lane", "operations")),
 }
-"""Fields of a step's rows without which no figure can be drawn."""
+"""Each step of the plan in words, and the fields of its rows without which no figure can be drawn."""
+STEPS = {name: words for name, (words, _) in FIELDS.items()}
 ROUND = {"speedup", "alpha", "tau", "alone", "rounds"}
 """Fields of a mode of a trained pair."""
-STEPS = {
-    "card": "the card's own speeds",
-    "passes": "passes of the target",
-    "slices": "slices of a 70B model",
-    "quarter": "a quarter of a 70B model",
-    "drafts": "drafts",
-    "experts": "passes over experts",
-    "rounds": "rounds of the shipped pair",
-    "smollm2": "rounds of SmolLM2",
-    "synthetic": "whole rounds with a coin",
-    "trees": "passes over trees",
-    "trace": "a timeline",
-}
-"""The steps of the plan in words."""
 OLD = "another version of the library wrote it: measure again"
 
 
@@ -218,7 +211,7 @@ def readable(data: dict) -> dict:
     if not isinstance(data.get("steps"), dict) or not {"graphs", "tiny", "dtype"} <= data.keys():
         raise ValueError(OLD)
     steps = dict(data["steps"])
-    for name, fields in FIELDS.items():
+    for name, (_, fields) in FIELDS.items():
         rows = steps.get(name, {}).get("rows", ())
         if not all(set(fields) <= row.keys() for row in rows):
             steps[name] = {"error": OLD}

@@ -42,13 +42,10 @@ def passes(model: str, dtype: str = "float32") -> Passes:
         if (row["model"], row["dtype"]) == (model, dtype):
             times = {int(k): t for k, t in row["seconds"].items()}
             return Passes(
-                model=MODELS[model],
-                dtype=dtype,
-                parameters=row["parameters"],
+                MODELS[model],
                 seconds={k: t[1] for k, t in times.items()},
-                weight_bytes=row["weight_bytes"],
-                cache_bytes=row["cache_bytes"],
                 bandwidth=recording.data["profile"]["bandwidth"],
+                **{f: row[f] for f in ("dtype", "parameters", "weight_bytes", "cache_bytes")},
             )
     there = ", ".join(f"{row['model']} {row['dtype']}" for row in recording.data["passes"])
     raise ValueError(f"model={model!r}, dtype={dtype!r}: not recorded; there are {there}")

@@ -4,7 +4,7 @@ A module of `static/` draws it; formulas that it computes are compared with the 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode, default, validate
 
@@ -13,6 +13,7 @@ from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.trace import shorten_prompt
 from specdec_lite.checks import whole
 from specdec_lite.decoding import Output
+from specdec_lite.proposal import Step
 from specdec_lite.tree import TokenTree
 
 RULES = tuple(
@@ -521,31 +522,29 @@ class JacobiGrid(Interactive):
     moment = Int(0, min=0)  # number of finished passes
 
 
-def record_grid(output: Output, tokenizer) -> list[dict]:
-    """Return the passes of a run of chains as JSON types."""
-    check_output(output)
-    rows = []
-    position = 0
-    for step in output.steps:
-        if not step.tree.is_chain or step.token is None:
-            raise ValueError(
-                "output drafted a tree or ended inside a draft: must be a run of whole chains"
-            )
-        rows.append(
-            {
-                "place": position,
-                "guesses": [tokenizer.decode([token]) for token in step.tree.tokens.tolist()],
-                "accepted": step.accepted,
-                "token": tokenizer.decode([step.token]),
-            }
-        )
-        position += len(step.tokens)
-    return rows
-
-
-def check_output(output: Output) -> None:
+def chains(output: Output, tokenizer) -> Iterator[tuple[Step, list[str], str | None]]:
+    """Yield each pass of a run of chains, the words that it drafted, and the word that it added."""
     if not isinstance(output, Output):
         raise TypeError(f"output is a {type(output).__name__}: must be a result of generate")
+    for number, step in enumerate(output.steps, start=1):
+        if not step.tree.is_chain:
+            raise ValueError(
+                f"output drafted a tree in pass {number}: must have drafted chains only"
+            )
+        words = [tokenizer.decode([token]) for token in step.tree.tokens.tolist()]
+        yield step, words, None if step.token is None else tokenizer.decode([step.token])
+
+
+def record_grid(output: Output, tokenizer) -> list[dict]:
+    """Return the passes of a run of chains as JSON types."""
+    rows, place = [], 0
+    for step, guesses, token in chains(output, tokenizer):
+        if token is None:
+            raise ValueError("output ended inside a draft: must be a run of whole chains")
+        row = {"place": place, "guesses": guesses, "accepted": step.accepted, "token": token}
+        rows.append(row)
+        place += len(step.tokens)
+    return rows
 
 
 class BlockStepper(Interactive):
@@ -569,7 +568,6 @@ class BlockStepper(Interactive):
         cls, output: Output, tokenizer, prompt_ids: Sequence[int], k: int | None = None
     ) -> "BlockStepper":
         """Return the stepper of a finished run's first blocks."""
-        check_output(output)
         ids = [int(token) for token in prompt_ids]
         rounds = record_blocks(output, tokenizer, ids)
         longest = max((len(block["drafts"]) + 1 for block in rounds), default=1)
@@ -586,28 +584,14 @@ def record_blocks(output: Output, tokenizer, prompt_ids: Sequence[int]) -> list[
     """Return the passes of a greedy run as JSON types."""
     if len(prompt_ids) == 0:
         raise ValueError("prompt_ids is empty: must be at least one token id")
-    context = len(prompt_ids)
-    root = prompt_ids[-1]
-    blocks = []
-    for number, step in enumerate(output.steps, start=1):
-        if not step.tree.is_chain:
+    context, root, blocks = len(prompt_ids), prompt_ids[-1], []
+    for step, drafts, token in chains(output, tokenizer):
+        if (p := next((p for p in step.p if p not in (0.0, 1.0)), None)) is not None:
             raise ValueError(
-                f"output drafted a tree in pass {number}: must have drafted chains only"
+                f"output was sampled (pass {len(blocks) + 1} gave a draft p = {p:.3g}): must be a run"
+                " at temperature 0"
             )
-        if any(p not in (0.0, 1.0) for p in step.p):
-            raise ValueError(
-                f"output was sampled (pass {number} gave a draft p ="
-                f" {next(p for p in step.p if p not in (0.0, 1.0)):.3g}): must be a run at"
-                " temperature 0"
-            )
-        blocks.append(
-            {
-                "context": context,
-                "root": tokenizer.decode([root]),
-                "accepted": step.accepted,
-                "drafts": [tokenizer.decode([token]) for token in step.tree.tokens.tolist()],
-                "token": None if step.token is None else tokenizer.decode([step.token]),
-            }
-        )
+        block = {"context": context, "root": tokenizer.decode([root]), "accepted": step.accepted}
+        blocks.append(block | {"drafts": drafts, "token": token})
         context, root = context + len(step.tokens), step.tokens[-1]
     return blocks

@@ -6,55 +6,26 @@ The palette is Okabe and Ito's, which readers with any kind of color vision can 
 import plotly.graph_objects as go
 import plotly.io as pio
 
-PALETTE = {
-    "target": "#0072B2",
-    "draft": "#E69F00",
-    "accepted": "#009E73",
-    "rejected": "#D55E00",
-    "recovered": "#CC79A7",
-    "bonus": "#56B4E9",
-    "neutral": "#767676",
-    "one": "#3B4754",
-    "other": "#8A929C",
-    "you": "#7A3E9D",
-    "subject": "#B0124B",
-    "second": "#6B7500",
+ROLES = {
+    "target": ("#0072B2", "#0072B2", "#4AA8E0"),
+    "draft": ("#E69F00", "#8A5A00", "#F0B429"),
+    "accepted": ("#009E73", "#00704F", "#2FC79B"),
+    "rejected": ("#D55E00", "#B34700", "#F08A4B"),
+    "recovered": ("#CC79A7", "#A1457A", "#DD95BD"),
+    "bonus": ("#56B4E9", "#1F6F9F", "#7CC7F2"),
+    "neutral": ("#767676", "#6B6B6B", "#A6AFBA"),
+    "one": ("#3B4754", "#3B4754", "#E1E5EA"),
+    "other": ("#8A929C", "#626A73", "#929BA7"),
+    "you": ("#7A3E9D", "#6F3790", "#C99BE6"),
+    "subject": ("#B0124B", "#A01045", "#FF7A9E"),
+    "second": ("#6B7500", "#596200", "#C3CF4A"),
 }
-"""A color for each role of a token. Two things without a role are "one" and "other"; "you" marks
+"""Three colors for each role of a token: of its marks; of text in their color, dark enough to be read
+on white; of both on a dark background. Two things without a role are "one" and "other"; "you" marks
 what the reader sets, "subject" and "second" what a title is about if that has no role."""
+PALETTE, INKS, BRIGHT = (dict(zip(ROLES, colors)) for colors in zip(*ROLES.values()))
 COLORWAY = [PALETTE["one"], PALETTE["other"], PALETTE["neutral"]]
 """Colors of traces without a role; dashes and symbols tell them apart."""
-
-# Text in the color of a line, dark enough to be read on white.
-INKS = {
-    "target": "#0072B2",
-    "draft": "#8A5A00",
-    "accepted": "#00704F",
-    "rejected": "#B34700",
-    "recovered": "#A1457A",
-    "bonus": "#1F6F9F",
-    "neutral": "#6B6B6B",
-    "one": "#3B4754",
-    "other": "#626A73",
-    "you": "#6F3790",
-    "subject": "#A01045",
-    "second": "#596200",
-}
-# Color of each role's marks and text on a dark background.
-BRIGHT = {
-    "target": "#4AA8E0",
-    "draft": "#F0B429",
-    "accepted": "#2FC79B",
-    "rejected": "#F08A4B",
-    "recovered": "#DD95BD",
-    "bonus": "#7CC7F2",
-    "neutral": "#A6AFBA",
-    "one": "#E1E5EA",
-    "other": "#929BA7",
-    "you": "#C99BE6",
-    "subject": "#FF7A9E",
-    "second": "#C3CF4A",
-}
 
 # Last colors of a color scale. They are deep on a light background and bright on a dark one, so
 # that text changes between dark and light at the same part of the scale in both themes.
