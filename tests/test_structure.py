@@ -156,7 +156,7 @@ BUDGETS = {
     "specdec_lite/texts": 536,
     "specdec_lite/theory": 525,
     "specdec_lite/training": 2748,
-    "tests": 10261,
+    "tests": 10263,
     "tests/acceptance": 760,
     "tests/benchmarks": 1330,
     "tests/book": 2091,
