@@ -8,7 +8,8 @@
 
 The engine's Python files are unpacked into DIR/src. Packages that they import and this environment
 lacks are replaced by stubs, since a parser needs none of them. No model is loaded and nothing runs.
-The accepted lines are stored in `engine_options.json`, where a test compares them with the page.
+The accepted lines, and what happens at a server's start (`start_checks`), are stored in
+`engine_options.json`, where a test compares them with the page.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 from .engine_options import ENGINES, PATH
+from .start_checks import STARTS
 
 OURS = {"torch", "transformers", "numpy", "IPython"}
 """Packages that are installed here and are never replaced."""
@@ -161,6 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
     lists.setdefault("parsed", {})[options.engine] = {
         "version": lists["engines"][options.engine]["version"],
         "lines": accepted,
+        "starts": [STARTS[options.engine](sources, shlex.split(line)) for line in accepted],
     }
     PATH.write_text(json.dumps(lists, indent=1) + "\n", encoding="utf-8")
     print(f"{len(accepted)} lines of {options.engine} were accepted")

@@ -17,31 +17,21 @@ from .smollm2 import STOP
 from .speed import Contender, ours, theirs
 
 
-def target(model: str, dtype: str) -> CausalLM:
-    """Return a separate copy of a target."""
-    if model == "pair":
-        return load_pair(device="cpu", dtype=dtype).target
-    return load_smollm2("cpu", dtype)[0]
+def target(model: str, form: str) -> CausalLM:
+    """Return a separate copy of a target in a dtype; "unpacked" is float32 without packed weights."""
+    dtype = "float32" if form == "unpacked" else form
+    copy = (
+        load_pair(device="cpu", dtype=dtype).target
+        if model == "pair"
+        else load_smollm2("cpu", dtype)[0]
+    )
+    if form == "unpacked":
+        unpack(copy.model)
+    return copy
 
 
-@cache
-def bfloat16(model: str) -> CausalLM:
-    """Return a target in bfloat16."""
-    return target(model, "bfloat16")
-
-
-@cache
-def int4() -> CausalLM:
-    """Return SmolLM2 in the 4-bit format of its file; the pair has no such weights."""
-    return target("smollm2", "int4")
-
-
-@cache
-def unpacked(model: str) -> CausalLM:
-    """Return a target in float32 without packed weights."""
-    model_copy = target(model, "float32")
-    unpack(model_copy.model)
-    return model_copy
+one_target = cache(target)
+"""The same for all turns."""
 
 
 @cache
@@ -63,13 +53,12 @@ def others(
 
     Each format rounds differently, so texts may differ.
     """
-    loops = {"bfloat16": lambda: bfloat16(model), "unpacked": lambda: unpacked(model)}
-    if model == "smollm2":
-        loops["int4"] = int4
+    # The pair has no weights in the 4-bit format of SmolLM2's file.
+    forms = ("bfloat16", "unpacked", *(("int4",) if model == "smollm2" else ()))
     decoders = {
-        name: Contender(ours(load(), None, None, new_tokens, temperature, stops))
-        for name, load in loops.items()
-        if name not in timed
+        form: Contender(ours(one_target(model, form), None, None, new_tokens, temperature, stops))
+        for form in forms
+        if form not in timed
     }
     theirs_alone = theirs(transformers(model), new_tokens, temperature, assisted=False)
     return decoders | {"transformers": Contender(theirs_alone)}

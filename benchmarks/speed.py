@@ -21,28 +21,24 @@ from specdec_lite import CausalLM, TokenTree, stream, theory, timing
 from specdec_lite.acceptance import block_verification
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Drafter, Limits
-from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
+from specdec_lite.drafters import MedusaDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.proposal import Step
 from specdec_lite.speculation import Verifier
-from specdec_lite.training.heads import BLOCKWISE_HEADS
 
 from .experiment import packed_run
+from .methods import METHODS
 
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
-    "speculative": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
-    "block_verification": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
-    "medusa_chain": lambda pair, gamma: MedusaDrafter.from_pretrained(
-        pair.target, tree=TokenTree.chain([0] * min(gamma, 4))
-    ),
+    "speculative": METHODS["draft model"].make,
+    "block_verification": METHODS["draft model"].make,
+    "medusa_chain": METHODS["Medusa, a chain"].make,
     "medusa_dense": lambda pair, gamma: MedusaDrafter.from_pretrained(
         pair.target, tree=TokenTree.cartesian([range(4), range(3)])
     ),
-    "medusa_sparse": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target),
-    "blockwise": lambda pair, gamma: BlockwiseDrafter.from_pretrained(
-        pair.target, k=min(gamma, BLOCKWISE_HEADS) + 1
-    ),
+    "medusa_sparse": METHODS["Medusa, a tree"].make,
+    "blockwise": METHODS["blockwise heads"].make,
 }
 """Functions from a pair and a draft length γ to a drafter. The first drafter leads the row of a setting
 and is compared with Hugging Face.

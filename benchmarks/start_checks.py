@@ -1,25 +1,18 @@
 """Run what stops or changes a server at its start, for the lines of "You serve a model", without one.
 
-    python -m benchmarks.engine_parsers DIR vllm      # unpacks the wheels, and parses the lines
-    python -m benchmarks.start_checks DIR
-
 The functions that decide are cut out of the engines' own files and executed on the lines' settings and
-on the lengths that `advice.json` states for targets and heads. The results are stored beside the
-parsed lines in `engine_options.json`, where a test compares them with what the page says.
+on the lengths that `advice.json` states for targets and heads. `engine_parsers` stores the results
+beside the parsed lines in `engine_options.json`, where a test compares them with what the page says.
 """
 
-import argparse
 import ast
 import json
 import re
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 from specdec_lite.simulation.advice import INPUTS
-
-from .engine_options import PATH
 
 POSITIONS = {
     draft["repo"]: draft["positions"]
@@ -117,19 +110,5 @@ def sglang_start(source: Path, words: list[str]) -> dict:
     return {"starts": "yes, with the variable" if override else "yes"}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Check the parsed lines of both engines and store what was found."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.start_checks")
-    parser.add_argument("folder", type=Path, help="folder of the unpacked packages")
-    source = parser.parse_args(arguments).folder / "src"
-    lists = json.loads(PATH.read_text("utf-8"))
-    for engine, check in (("vllm", vllm_start), ("sglang", sglang_start)):
-        parsed = lists["parsed"][engine]
-        parsed["starts"] = [check(source, shlex.split(line)) for line in parsed["lines"]]
-        for line, found in zip(parsed["lines"], parsed["starts"]):
-            print(found, "|", " ".join(line.split())[:110])
-    PATH.write_text(json.dumps(lists, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+STARTS = {"vllm": vllm_start, "sglang": sglang_start}
+"""Engine → (folder of its sources, words of a line) → what happens at its start."""

@@ -7,6 +7,8 @@ cause of a wrong distribution.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -151,7 +153,15 @@ def check_lossless(
     count = rows = 0
     has_wrong_row = False
     for sampling in SAMPLINGS:
-        result = _enumerated(target, drafter, sampling, rule, max_outcomes)
+        settings = target, drafter, sampling, rule, max_outcomes
+        try:
+            result = _outcome(_label(sampling), partial(enumerate_texts, *settings))
+        except TooManyOutcomes:
+            raise ValueError(
+                f"the drafter has more than max_outcomes={max_outcomes} outcomes at"
+                f" {_label(sampling)}: make_drafter must return a smaller one, such as a chain of 2"
+                " tokens"
+            ) from None
         if isinstance(result, Fault):
             faults.setdefault(result.name, result)
             continue
@@ -192,21 +202,16 @@ def _made(make_drafter: Callable[[CausalLM], Drafter], target: CausalLM, rule) -
     return drafter
 
 
-def _enumerated(
-    target: CausalLM, drafter: Drafter, sampling: Sampling, rule, max_outcomes: int
-) -> tuple[dict[tuple[int, ...], float], Watch] | Fault:
-    """Return what `enumerate_texts` returns, or the fault that ended it."""
+def _outcome(where: str, run: Callable[[], Any]) -> Any:
+    """Return what a run returns, or the fault that ended it."""
     try:
-        return enumerate_texts(target, drafter, sampling, rule, max_outcomes)
-    except FaultFound as found:
-        return Fault(found.name, found.where)
+        return run()
     except TooManyOutcomes:
-        raise ValueError(
-            f"the drafter has more than max_outcomes={max_outcomes} outcomes at"
-            f" {_label(sampling)}: make_drafter must return a smaller one, such as a chain of 2 tokens"
-        ) from None
+        raise
+    except FaultFound as found:
+        return Fault(found.name, f"{where}, {found.where}")
     except Exception as error:
-        return Fault("error", f"{_label(sampling)}: {type(error).__name__}: {error}")
+        return Fault("error", f"{where}: {type(error).__name__}: {error}")
 
 
 def _label(sampling: Sampling) -> str:
@@ -322,13 +327,11 @@ def _cause(
 def _check_later_rounds(target: CausalLM, drafter: Drafter, rule) -> tuple[Fault | None, int]:
     """Return the fault of the first wrong row of a long text, and the number of rows compared."""
     sampling = Sampling(1.0)
-    try:
-        watch = enumerate_rounds(target, drafter, sampling, rule, GREEDY_TOKENS)
-    except FaultFound as found:
-        return Fault(found.name, found.where), 0
-    except Exception as error:
-        where = f"{_label(sampling)}, a text of {GREEDY_TOKENS} tokens"
-        return Fault("error", f"{where}: {type(error).__name__}: {error}"), 0
+    where = f"{_label(sampling)}, a text of {GREEDY_TOKENS} tokens"
+    settings = target, drafter, sampling, rule, GREEDY_TOKENS
+    watch = _outcome(where, partial(enumerate_rounds, *settings))
+    if isinstance(watch, Fault):
+        return watch, 0
     return _compare_rows(watch, sampling)
 
 
@@ -342,15 +345,14 @@ def _check_greedy(make_drafter: Callable[[CausalLM], Drafter], rule) -> list[Fau
     plain = generate(target, prompt, max_new_tokens=GREEDY_TOKENS).tokens.tolist()
     faults = []
     for temperature in (0.0, 1.0):
-        where = f"temperature {temperature:g}"
-        try:
+
+        def decoded(temperature=temperature):
             drafter = Watch(make_drafter(target), target, strict=True)
-            out = generate(target, prompt, drafter, GREEDY_TOKENS, temperature, rule=rule, seed=0)
-        except FaultFound as found:
-            faults.append(Fault(found.name, f"{where}, {found.where}"))
-            continue
-        except Exception as error:
-            faults.append(Fault("error", f"{where}: {type(error).__name__}: {error}"))
+            return generate(target, prompt, drafter, GREEDY_TOKENS, temperature, rule=rule, seed=0)
+
+        out = _outcome(f"temperature {temperature:g}", decoded)
+        if isinstance(out, Fault):
+            faults.append(out)
             continue
         if not temperature and out.tokens.tolist() != plain:
             pairs = zip(out.tokens.tolist(), plain)

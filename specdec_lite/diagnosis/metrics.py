@@ -219,8 +219,8 @@ def notes_on(counts: Counts, share: float | None, alpha: float | None) -> list[s
     useful = max((i for i, rate in enumerate(counts.rates, 1) if rate > 0), default=0)
     if 0 < useful < len(counts.rates):
         notes.append(
-            f"no draft is accepted from position {useful + 1} on: γ is too large, or the draft has a"
-            " fault there"
+            f"no draft is accepted from position {useful + 1} on: γ is too large, or the drafter has"
+            " a fault there"
         )
     return notes
 

@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import platform
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import torch
@@ -14,7 +12,6 @@ from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.memory import resolve_device
 from specdec_lite.loading.pairs import load_model, save_pair
 from specdec_lite.measure import stamps
-from specdec_lite.measure.stamps import machine_name
 from specdec_lite.training.commands import add_folders, command_line
 from specdec_lite.training.evaluation import measure
 from specdec_lite.training.loop import (
@@ -139,16 +136,11 @@ def run(options: argparse.Namespace) -> None:
     target, draft = build_models(options)
     seconds = train_stages(target, draft, streams, options)
     report: dict[str, dict] = dict(measure(target.cpu(), tokenizer, draft.cpu()))
-    report["training"] = {
+    stamp = stamps.stamp("training of the shipped pair", run_command(options), options.device)
+    report["training"] = stamp | {
         **{f"{stage}_steps": getattr(options, f"{stage}_steps") for stage in STAGES},
         "seconds": seconds,
         "stream_tokens": {name: len(stream) for name, stream in streams.items()},
-        "date": date.today().isoformat(),
-        "machine": machine_name(options.device),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "command": run_command(options),
-        "commit": stamps.commit(),
     }
     save_pair(options.out, target, draft, tokenizer, report)
     print(json.dumps(report, indent=1))
