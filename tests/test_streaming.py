@@ -8,6 +8,7 @@ from models_zoo import native, shipped
 
 from specdec_lite import generate, stream_text
 from specdec_lite.drafters import ModelDrafter
+from specdec_lite.texts import streaming
 from specdec_lite.texts.streaming import TextPieces
 
 PROMPT = "def main():\n    "
@@ -21,15 +22,30 @@ def whole():
     return shipped().tokenizer.decode([*ids, *tokens])[len(shipped().tokenizer.decode(ids)) :]
 
 
-@pytest.mark.parametrize("stops", [(), None, "…"])
-@pytest.mark.parametrize("draft", [True, False])
-def test_the_pieces_join_to_the_text(draft, stops):
-    """Without stop strings, and with one that does not come."""
-    drafter = ModelDrafter(shipped().draft, 4) if draft else None
+@pytest.mark.parametrize("stops", [None, "…"])
+def test_the_pieces_join_to_the_text(stops):
+    """Without stop strings, and with one that does not come; `test_readers` has all drafters."""
     settings = dict(stop_strings=stops and whole()[-3:] + stops, stop_token_ids=())
     both = shipped().target, shipped().tokenizer
-    pieces = list(stream_text(*both, PROMPT, drafter, 60, **settings))
+    pieces = list(stream_text(*both, PROMPT, ModelDrafter(shipped().draft, 4), 60, **settings))
     assert "".join(pieces) == whole() and len(pieces) > 5 and all(pieces)
+
+
+@pytest.mark.parametrize(
+    "pieces, stops, text",
+    [
+        ("abcd", "cd bc", "a"),  # the one that ends first
+        ("abcd", "cd bcd", "a"),  # of two that end together, the one that begins first
+        ("ab cd", "bc", "a"),
+        ("xab c", "abc", "x"),
+        ("xa b x", "abc", "xabx"),
+        ("aa b", "ab", "a"),
+        ("abc", "abc", ""),
+    ],
+)
+def test_a_text_ends_before_its_stop_string_in_whatever_pieces_it_comes(pieces, stops, text):
+    ended = list(streaming._until_stop(iter(pieces.split()), tuple(stops.split())))
+    assert "".join(ended) == text and all(ended)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

@@ -138,7 +138,7 @@ def decode(
     ]
     for by in (drafter, None):  # warms up
         generate(target, prompts[0], by, LEAST, temperature, rule=by and rule, seed=seed)
-    table = np.zeros((6, len(prompts), TURNS))
+    table = np.zeros((6, len(prompts), TURNS))  # the first fields of `Loop`
     steps: list[Step] = []
     plain_steps: list[Step] = []
     texts: list[tuple[Tensor, list[Step]]] = []
@@ -166,19 +166,8 @@ def decode(
             if turn == 0:
                 texts.append((torch.cat((prompt, drafted.tokens.to(prompt.device))), drafted.steps))
             same.append(plain.tokens.equal(drafted.tokens))
-    seconds_plain, seconds, count, rounds, accepted, tested = table
-    return Loop(
-        plain=seconds_plain,
-        seconds=seconds,
-        count=count,
-        rounds=rounds,
-        accepted=accepted,
-        tested=tested,
-        steps=steps,
-        plain_steps=plain_steps,
-        texts=texts,
-        same=None if temperature else float(np.mean(same)),
-    )
+    is_same = None if temperature else float(np.mean(same))
+    return Loop(*table, steps=steps, plain_steps=plain_steps, texts=texts, same=is_same)
 
 
 def decode_in_graphs(target: CausalLM, drafter: Drafter, *rest) -> Loop | str:
