@@ -5,8 +5,8 @@
 One request per kind of text is answered greedily in bfloat16 with and without drafts, alternating.
 It is the first of its kind that SmolLM2 answers well by the rule of the recording `answers`, in at
 least LEAST tokens if there is one. In every round prompt lookup or the trained EAGLE-1 head drafts,
-whichever accepted more of late. Both texts are nearly always the same where the processor rounds rows
-alike (`engine.linear.pack`); a request whose texts differ is replaced by the next one of its kind.
+whichever accepted more of late. Both texts are the same where there is a C compiler
+(`engine.linear.pack`); a request whose texts differ is replaced by the next one of its kind.
 The race on display first is, among the new prose that fits a phone, the one whose speedup is nearest
 to the geometric mean.
 """

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from specdec_lite import checks
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.models import ModelDrafter
-from specdec_lite.engine.int4 import Int4Linear, detach
-from specdec_lite.engine.linear import pack
+from specdec_lite.engine.linear import pack, unpack
 from specdec_lite.engine.models import CausalLM
 
 # Rounding the weights of a model ----------------------------------------------------------------
@@ -75,13 +74,11 @@ def quantize(target: CausalLM, bits: int = 8) -> CausalLM:
     checks.whole("bits", bits, 2, 8)
     if bits == 8 and target.device.type != "cpu":
         raise ValueError(f"bits=8: the target is on {target.device}, the product needs a CPU")
-    model = copy.deepcopy(target.model)
+    model = unpack(copy.deepcopy(target.model))  # a copy would not read the rounded weights
     for part in list(model.modules()):
         for name, layer in list(part.named_children()):
             if not isinstance(layer, nn.Linear):
                 continue
-            if isinstance(layer, Int4Linear):  # its product would not read the rounded weights
-                detach(layer)
             if bits == 8:
                 setattr(part, name, Int8Linear(layer))
             else:

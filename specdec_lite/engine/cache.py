@@ -228,6 +228,17 @@ class Pass:
         """Return n, the number of tokens fed to each row."""
         return self.tokens.shape[1]
 
+    @staticmethod
+    def padded(rows: "Sequence[Pass]", device) -> tuple[Tensor, Tensor]:
+        """Return the tokens and position ids [B, n] of several passes, with zeros at their ends."""
+        widest = max(row.count for row in rows)
+        tokens = torch.zeros(len(rows), widest, dtype=torch.long, device=device)
+        positions = torch.zeros_like(tokens)
+        for index, row in enumerate(rows):
+            ids = tree_positions(row.cache.length, row.count, row.tree, device)
+            tokens[index, : row.count], positions[index, : row.count] = row.tokens, ids
+        return tokens, positions
+
 
 def ascends(numbers: Sequence[int], end: int) -> bool:
     """Return whether numbers strictly ascend within 0 … end - 1."""

@@ -225,13 +225,8 @@ class HuggingFaceBackend:
             self._check(row)
         device, batch = rows[0].tokens.device, len(rows)
         stored = max(row.cache.length for row in rows)
-        fed = max(row.count for row in rows)
-        tokens = torch.zeros(batch, fed, dtype=torch.long, device=device)
-        positions = torch.zeros_like(tokens)
-        for index, row in enumerate(rows):
-            tokens[index, : row.count] = row.tokens
-            ids = tree_positions(row.cache.length, row.count, row.tree, device)
-            positions[index, : row.count] = ids
+        tokens, positions = Pass.padded(rows, device)
+        fed = tokens.shape[1]
 
         def mask(window: int | None) -> Tensor:
             shown = torch.zeros(batch, 1, fed, stored + fed, dtype=torch.bool, device=device)

@@ -1,11 +1,11 @@
-/* Products of rows in bfloat16 with weights of 4, 8 or 16 bits, and a whole decoder block of them. `int4.py`
-   describes the weights, and `compiled.py` compiles this file.
+/* Products of rows in bfloat16 with weights of 4, 8 or 16 bits, and a whole decoder block of them.
+   `int4.py` describes the weights, and `compiled.py` compiles this file.
 
    For weights of 4 or 8 bits the inputs of a group become whole numbers times a power of two. Sums
    within a group are then exact, in any order, and sums over groups are added in float32, in the
-   order of the inputs. Products with weights of 16 bits (bfloat16) are added half by half. So the result of a
-   row depends neither on the number of rows or threads nor, where multiplications and additions can
-   be fused, on the processor. The rest of a block computes each row by itself.
+   order of the inputs. Products with weights of 16 bits (bfloat16) are added half by half. So the
+   result of a row depends neither on the number of rows or threads nor, where multiplications and
+   additions can be fused, on the processor. The rest of a block computes each row by itself.
 
    The codes of 16 outputs and one group of inputs are a block, with their scales behind them. They
    lie in quads, the codes of four inputs for each output. In 4 bits, quads q and q + 4 share bytes. */

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite.engine.compiled import computes_bfloat16, library, processor
+from specdec_lite.engine.frozen import FrozenLinear, freeze
 from specdec_lite.engine.transformer import Block, Norm, Transformer
 
 GROUP = 32
@@ -28,7 +29,7 @@ GROUP = 32
 OUTPUTS = 16
 """Outputs whose codes lie next to each other in our product."""
 ROWS = 16
-"""Rows of a pass up to which a model of 4-bit layers computes each row as if it were the only one."""
+"""Rows of a pass up to which a model of such layers computes each row as if it were the only one."""
 OPERATORS = ("_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu")
 """PyTorch's operators. They are not public API: `can_multiply` says whether this version has them."""
 TINY = 1e-30
@@ -133,54 +134,22 @@ class Codes:
         )
 
 
-class Int4Linear(nn.Linear):
-    """A frozen `nn.Linear` that multiplies by 4-bit or 8-bit weights in inference mode.
+class Int4Linear(FrozenLinear):
+    """Multiplies by 4-bit or 8-bit weights; `attach` gives them to a layer.
 
-    `attach` turns an `nn.Linear` into this class in place, and `detach` back. `weight` remains, in
-    bfloat16, for everything that reads weights and for passes outside inference mode, which use it.
-    When the weights have changed since (loaded, replaced, merged with an adapter, cast), the layer
-    turns back into an `nn.Linear`, which uses them; changes through `weight.data` or
-    `weight.numpy()` in place are not noticed.
+    `weight` remains, in bfloat16, for everything that reads weights and for passes outside
+    inference mode, which use it.
 
     Attributes:
-        packed: the codes in the order that the product reads.
         bits: 4 or 8 (16: `Bfloat16Linear`), if our product is used; None for PyTorch's.
         scales_and_zeros: [n·in / GROUP, out, 2] bfloat16, for PyTorch's product by n copies of the
             input; empty for ours.
-        source: the weights that the codes are of.
-        version: PyTorch's change counter of these weights when the codes were attached.
     """
 
-    packed: Tensor
-    scales_and_zeros: Tensor
-    bits: int | None
-    source: Tensor
-    version: int
+    bits: int | None = None
+    scales_and_zeros: Tensor = torch.empty(0)
 
-    def is_current(self) -> bool:
-        """Return whether the weights are still those that the codes are of."""
-        weight = self.weight
-        return (
-            weight is self.source
-            and weight.dtype == torch.bfloat16
-            and changes_of(weight) == self.version
-        )
-
-    def __setstate__(self, state: dict) -> None:
-        """Rebuild a copy or a pickle, whose weights begin to count their changes anew."""
-        super().__setstate__(state)
-        self.source, self.version = self.weight, changes_of(self.weight)
-
-    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the product with the 4-bit weights, plus the bias.
-
-        Shapes: x [..., in_features].
-        """
-        if not is_readable(x):
-            return super().forward(x)
-        if not self.is_current():
-            detach(self)
-            return self(x)
+    def multiply(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
         out = self.shared_product(rows) if self.bits else self.operator(rows)
         out = out if self.bias is None else out + self.bias
@@ -214,18 +183,6 @@ class Int4Linear(nn.Linear):
             )
         )
         return out
-
-
-def changes_of(weight: Tensor) -> int:
-    """Return PyTorch's counter of a tensor's changes; those made in inference mode count none."""
-    return 0 if weight.is_inference() else weight._version
-
-
-def is_readable(x: Tensor) -> bool:
-    """Return whether the products with 4-bit weights take these inputs."""
-    return (
-        torch.is_inference_mode_enabled() and x.dtype == torch.bfloat16 and x.device.type == "cpu"
-    )
 
 
 class Matrix(Structure):
@@ -318,9 +275,9 @@ def decode(
     """
     loaded = product()
     layers = (block.qkv, block.out, block.gate_up, block.down)
-    # A layer whose weights have changed is an `nn.Linear` again, or becomes one in its own pass.
-    if loaded is None or not is_readable(x):
+    if loaded is None or not torch.is_inference_mode_enabled() or x.dtype != torch.bfloat16:
         return None
+    # A layer whose weights have changed is an `nn.Linear` again, or becomes one in its own pass.
     if not all(isinstance(layer, Int4Linear) and layer.is_current() for layer in layers):
         return None
     x = x.clone(memory_format=torch.contiguous_format)
@@ -364,16 +321,12 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
         if product() is None:
             codes = codes.as_4_bits()
             scales = [part.t().bfloat16() for part in codes.parts[1:]]
-            layer.scales_and_zeros = torch.stack(scales, -1).contiguous()
+            numbers = torch.stack(scales, -1).contiguous()
             whole = codes.codes.to(torch.int32)
-            layer.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
-            layer.bits = None  # pyright: ignore[reportArgumentType]
+            packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
+            freeze(layer, Int4Linear, packed, scales_and_zeros=numbers)
         else:
-            layer.scales_and_zeros = torch.empty(0, dtype=torch.bfloat16)
-            layer.packed = codes.blocks()
-            layer.bits = codes.bits  # pyright: ignore[reportArgumentType]
-        layer.source, layer.version = weight, changes_of(weight)  # pyright: ignore
-    layer.__class__ = Int4Linear
+            freeze(layer, Int4Linear, codes.blocks(), bits=codes.bits)
 
 
 class Bfloat16Linear(Int4Linear):
@@ -383,6 +336,8 @@ class Bfloat16Linear(Int4Linear):
     where PyTorch would convert the weights for every row: on a processor without instructions for
     bfloat16.
     """
+
+    bits = 16
 
 
 def can_share(*sizes: int) -> bool:
@@ -401,32 +356,14 @@ def share_rows(model: nn.Module) -> None:
         if type(layer) is not nn.Linear or weight.requires_grad or weight.device.type != "cpu":
             continue
         if weight.dtype == torch.bfloat16 and can_share(*weight.shape):
-            layer.scales_and_zeros = torch.empty(0, dtype=torch.bfloat16)
-            layer.packed = weight.unflatten(0, (-1, OUTPUTS)).transpose(1, 2).contiguous()
-            layer.bits, layer.source, layer.version = 16, weight, changes_of(weight)  # pyright: ignore
-            layer.__class__ = Bfloat16Linear
+            panels = weight.unflatten(0, (-1, OUTPUTS)).transpose(1, 2).contiguous()
+            freeze(layer, Bfloat16Linear, panels)
     if isinstance(model, Transformer) and all(type(layer) is Bfloat16Linear for layer in linear):
         let_rows_alone(model)
 
 
-def split_rows(model: nn.Module) -> None:
-    """Undo `share_rows`."""
-    shared = [layer for layer in model.modules() if type(layer) is Bfloat16Linear]
-    for layer in shared:
-        detach(layer)
-    if shared and isinstance(model, Transformer):
-        model.decoder, model.rows_alone = None, 0
-
-
-def detach(layer: Int4Linear) -> None:
-    """Turn a layer back into an `nn.Linear` with the weights that it has now, in place."""
-    for name in ("packed", "bits", "scales_and_zeros", "source", "version"):
-        delattr(layer, name)
-    layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def let_rows_alone(model: Transformer) -> None:
-    """Let a model of 4-bit layers compute each row of a chain as if it were the only one."""
+    """Let a model of such layers compute each row of a chain as if it were the only one."""
     model.decoder = decode if all(map(can_decode, model.blocks)) else None  # pyright: ignore
     model.rows_alone = ROWS
 

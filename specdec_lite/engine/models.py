@@ -6,7 +6,7 @@ This module checks what a pass is given; `native` and `hugging_face` run the pas
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -279,27 +279,24 @@ class CausalLM:
             )
 
 
-def steady_attention(device: torch.device) -> AbstractContextManager:
-    """Return a context in which attention on a GPU does not use cuDNN.
+@contextmanager
+def steady_attention(device: torch.device) -> Iterator[None]:
+    """Run a block in which attention on a GPU does not use cuDNN.
 
     cuDNN builds a plan for every exact shape, and a growing cache has a new shape for every token.
     Nothing changes on other devices, or if cuDNN is the only fused kernel that is enabled (see
     `torch.nn.attention.sdpa_kernel`).
     """
     cuda = torch.backends.cuda
-    if device.type != "cuda" or not cuda.cudnn_sdp_enabled():
-        return nullcontext()
-    others = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled()
-    return _without_cudnn() if others else nullcontext()
-
-
-@contextmanager
-def _without_cudnn() -> Iterator[None]:
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    planned = device.type == "cuda" and cuda.cudnn_sdp_enabled()
+    if not planned or not (cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled()):
+        yield
+        return
+    cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
+        cuda.enable_cudnn_sdp(True)
 
 
 def end_of_text(model: nn.Module) -> tuple[int, ...]:

@@ -132,11 +132,11 @@ class NativeBackend:
             triangle = self.triangle = additive(triangle, weight.dtype)
         return triangle[length : length + count, :total]
 
-    def rounds_alike(self, inputs: Pass) -> bool:
-        """Return whether a row's rounding does not depend, or hardly, on the number of rows."""
+    def leaves_rows_alone(self, inputs: Pass) -> bool:
+        """Return whether no row of a pass depends on the number of rows."""
         length, count = inputs.cache.length, inputs.count
         return (
-            0 < count <= max(self.model.rows_alone, self.model.rows_alike)
+            0 < count <= self.model.rows_alone
             and inputs.cache.batch == 1
             and 0 < length <= TRIANGLE - LANES - count
         )
@@ -156,7 +156,7 @@ class NativeBackend:
             stored = cache.positions() if masked else None
             mask = visible(length, count, tree, window, positions, inputs.cached, stored)
             bias = additive(mask, weight.dtype)
-        elif self.rounds_alike(inputs):
+        elif self.leaves_rows_alone(inputs):
             # Attend to whole vectors of keys; the mask hides those beyond the text.
             width = -(-(length + count) // LANES) * LANES
             bias = self.causal(length, count, weight, width)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec_lite.engine.cache import Cache, Layer, Pass, Scores, additive, tree_positions, visible
+from specdec_lite.engine.cache import Cache, Layer, Pass, Scores, additive, visible
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
 from specdec_lite.transfer import upload
@@ -91,68 +91,40 @@ def score_rows(
         target.root_slot(len(row), cache, tree)
         for row, cache, tree in zip(rows, caches, trees, strict=True)
     ]
+    passes = [
+        Pass(row[None], cache, None if tree.is_chain else tree, hidden_layers)
+        for row, cache, tree in zip(rows, caches, trees)
+    ]
     with steady_attention(target.device):
         if storage is None:
-            passes = [
-                Pass(row[None], cache, None if tree.is_chain else tree, hidden_layers)
-                for row, cache, tree in zip(rows, caches, trees)
-            ]
             backend: Any = target.backend
             all_scores = backend.score_rows(passes)
         else:
-            all_scores = _native_pass(target, storage, rows, caches, trees, hidden_layers)
+            all_scores = _native_pass(target, storage, passes)
     for cache, row, root in zip(caches, rows, roots):
         cache.root = root
         cache.length += len(row)
     return all_scores
 
 
-def _native_pass(
-    target: CausalLM,
-    storage: BatchStorage,
-    rows: Sequence[Tensor],
-    caches: Sequence[Cache],
-    trees: Sequence[TokenTree],
-    hidden_layers: Sequence[Layer],
-) -> list[Scores]:
-    """Run a pass of a native model over padded rows [n_b], and return each row's scores.
+def _native_pass(target: CausalLM, storage: BatchStorage, rows: Sequence[Pass]) -> list[Scores]:
+    """Run a pass of a native model over padded rows, and return each row's scores.
 
     The padding's keys are written beyond the row's length, where no token attends to them and the
     next pass overwrites them.
     """
-    lengths = [cache.length for cache in caches]
-    end = max(lengths) + max(map(len, rows))
+    lengths, window = [row.cache.length for row in rows], target.model.config.window
+    tokens, positions = Pass.padded(rows, target.device)
+    batch, widest = tokens.shape
+    end = max(lengths) + widest
     storage.reserve(end)
-    tokens, slots, positions, mask = _padded(target, rows, lengths, trees)
-    hidden: dict = dict.fromkeys(hidden_layers)
-    bias = additive(mask, target.dtype)
-    logits = target.model(
-        tokens, storage.tensors.part(slots=slice(0, end)), slots, positions, bias, None, hidden
-    )
-    scores = Scores(logits, hidden)
-    return [scores.of_row(index, len(row)) for index, row in enumerate(rows)]
-
-
-def _padded(
-    target: CausalLM, rows: Sequence[Tensor], lengths: list[int], trees: Sequence[TokenTree]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (tokens, slots, positions, each [B, n], mask [B, 1, n, m]) of padded rows.
-
-    n is the longest row, m the most keys that a row attends to.
-    """
-    device = target.device
-    widest = max(map(len, rows))
-    tokens = torch.zeros(len(rows), widest, dtype=torch.long, device=device)
-    positions = torch.zeros_like(tokens)
-    slots = upload(lengths, device)[:, None] + torch.arange(widest, device=device)
-    shape = (len(rows), 1, widest, max(lengths) + widest)
-    mask = torch.zeros(shape, dtype=torch.bool, device=device)
+    slots = upload(lengths, target.device)[:, None] + torch.arange(widest, device=target.device)
+    mask = torch.zeros(batch, 1, widest, end, dtype=torch.bool, device=target.device)
     mask[..., 0] = True  # padding attends to something: else its attention would be NaN
-    window = target.model.config.window
-    for index, (row, length, tree) in enumerate(zip(rows, lengths, trees)):
-        count = len(row)
-        ids = tree_positions(length, count, tree, device)
-        tokens[index, :count] = row
-        positions[index, :count] = ids
-        mask[index, 0, :count, : length + count] = visible(length, count, tree, window, ids)
-    return tokens, slots, positions, mask
+    for index, (row, length) in enumerate(zip(rows, lengths)):
+        count, ids = row.count, positions[index, : row.count]
+        mask[index, 0, :count, : length + count] = visible(length, count, row.tree, window, ids)
+    hidden: dict = dict.fromkeys(rows[0].hidden_layers)
+    part, bias = storage.tensors.part(slots=slice(0, end)), additive(mask, target.dtype)
+    scores = Scores(target.model(tokens, part, slots, positions, bias, None, hidden), hidden)
+    return [scores.of_row(index, row.count) for index, row in enumerate(rows)]

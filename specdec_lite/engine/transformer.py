@@ -131,33 +131,6 @@ def attend_by_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return mixed.permute(1, 2, 0, 3).reshape(q.shape)
 
 
-def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Return the attention output [1, H, n, h] in one call, rounded almost alike for every n.
-
-    CPU kernels take BLOCK rows at a time, and fewer than LEAST by another kernel. So rows are added
-    where there are fewer. What remains is a last bit now and then, when w differs.
-
-    Shapes: k [1, G, w, h], v [1, G, w, h].
-    """
-    groups, size = k.shape[1], q.shape[-1]
-    rows = q.reshape(1, groups, -1, size)
-    count = rows.shape[2]
-    # `alike` made the mask as long as the kernel wants it: the rows added here are cut off again.
-    rows = F.pad(rows, (0, 0, 0, bias.shape[-2] - count))
-    mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=bias)
-    return mixed[:, :, :count].reshape(q.shape)
-
-
-def alike(bias: Tensor, times: int) -> Tensor:
-    """Return a mask for `attend_alike`, whose last block has LEAST rows or more.
-
-    Shapes: bias [n, w].
-    """
-    bias = repeated(bias, times)
-    missing = LEAST - (len(bias) - 1) % BLOCK - 1
-    return torch.cat((bias, bias[-1:].expand(missing, -1))) if missing > 0 else bias
-
-
 def repeated(bias: Tensor, times: int) -> Tensor:
     """Return a mask repeated for the query heads that share a key head: `aligned` [..., times·n, m].
 
@@ -172,8 +145,6 @@ def repeated(bias: Tensor, times: int) -> Tensor:
 
 LANES = 16
 """A multiple of the float32 numbers that a CPU adds at a time."""
-BLOCK, LEAST = 32, 4
-"""Rows that a CPU's attention takes at a time, and the number from which it uses its usual kernel."""
 FEW = 4096
 """Number of elements up to which a CPU spends more time on calling kernels than in them."""
 
@@ -225,15 +196,26 @@ class Block(nn.Module):
         past=None,
         start: int | Tensor = 0,
         width: int | None = None,
-        by_row: bool = False,
     ) -> Tensor:
         """Return the attention sublayer's output [B, n, d], without the residual.
 
         Shapes: cos [n, h], sin [n, h].
         """
         batch, n, _ = x.shape
+        q, k, v = self.rotated(x, cos, sin)
+        if past is not None:
+            k, v = store(past, k, v, start)
+        if width is None or past is None or bias is None:
+            mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
+        else:
+            k, v = (entries[:, :, :width] for entries in past)
+            mixed = attend_by_row(q, k, v, bias)
+        return self.out(mixed.transpose(1, 2).reshape(batch, n, -1))
+
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [B, H, n, h], keys and values [B, G, n, h], after rotary embedding."""
         # One product for queries, keys and values: a small pass is bound by the number of kernels.
-        qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
+        qkv = self.qkv(self.norm1(x)).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
         heads = (self.heads, self.kv_heads)
         if self.q_norm is None or self.k_norm is None:
             qk, v = qkv.split_with_sizes((sum(heads), self.kv_heads), dim=1)
@@ -241,14 +223,7 @@ class Block(nn.Module):
         else:
             q, k, v = qkv.split_with_sizes((*heads, self.kv_heads), dim=1)
             q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
-        if past is not None:
-            k, v = store(past, k, v, start)
-        if width is None or past is None or bias is None:
-            mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
-        else:
-            k, v = (entries[:, :, :width] for entries in past)
-            mixed = (attend_by_row if by_row else attend_alike)(q, k, v, bias)
-        return self.out(mixed.transpose(1, 2).reshape(batch, n, -1))
+        return q, k, v
 
     def queries(self, x: Tensor) -> Tensor:
         """Return the query heads [..., H, h] of the attention, before rotary embedding.
@@ -273,7 +248,6 @@ class Transformer(nn.Module):
     Attributes:
         rows_alone: number of rows up to which a chain's rows do not depend on each other's number
             (see `attend_by_row`). This is worth its time only if the linear layers behave so too.
-        rows_alike: the same for `attend_alike`, which takes no time and leaves rare differences.
         decoder: runs whole blocks on such chains (see `int4.decode`); None if there is none.
     """
 
@@ -292,7 +266,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied:  # one matrix in memory
             self.head.weight = self.embedding.weight
-        self.rows_alone = self.rows_alike = 0
+        self.rows_alone = 0
         self.decoder = None
         self._tables: dict = {}
 
@@ -348,10 +322,8 @@ class Transformer(nn.Module):
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
         # `width` is given for a short chain only; everything else takes the usual kernel.
-        by_row = self.rows_alone > 0
-        if bias is not None and not (by_row and width):
-            shape = alike if width else repeated
-            bias = shape(bias, self.config.num_heads // self.config.num_kv_heads)
+        if bias is not None and not width:
+            bias = repeated(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
         if first in keep:  # the keys of `keep` are the layers asked for; it returns their states
             keep[first] = x
@@ -364,7 +336,7 @@ class Transformer(nn.Module):
             if after is None:
                 after = x
                 if (index, "attention") not in skip:
-                    after = x + block.attention(x, cos, sin, bias, past, start, width, by_row)  # pyright: ignore[reportCallIssue]
+                    after = x + block.attention(x, cos, sin, bias, past, start, width)  # pyright: ignore[reportCallIssue]
                 if (index, "mlp") not in skip:
                     after = after + block.mlp(after)  # pyright: ignore[reportCallIssue]
             x = after

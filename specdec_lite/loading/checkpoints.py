@@ -5,7 +5,7 @@ Weights are read from safetensors only, and code that comes with a model is neve
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from specdec_lite.checks import is_whole
@@ -161,11 +161,17 @@ def _stored_bytes(folder: Path) -> int:
 
 
 def load_model(
-    folder: str | Path, device: str = "cpu", dtype: str = "auto", **placement: Any
+    folder: str | Path,
+    device: str = "cpu",
+    dtype: str = "auto",
+    prepare: Callable[[Transformer], nn.Module] = pack,
+    **placement: Any,
 ) -> CausalLM:
     """Load one model from a folder of config.json and safetensors.
 
     Models of the Llama family become native transformers, all others run in transformers.
+
+    prepare: gives the layers of a native transformer the products that they multiply by.
     """
     folder = Path(folder)
     config, files = native_config(folder), _weight_files(folder)
@@ -178,7 +184,7 @@ def load_model(
     if config is None or placement:
         model = load_transformers(folder, device, kind, **placement)
     else:
-        model = load_native(folder, config, files, device, kind)
+        model = CausalLM(prepare(load_native(folder, config, files, device, kind)))
     model.end_of_text = end_of_text(folder, model.vocab_size)
     if model.native:
         model.model.end_of_text = model.end_of_text  # for whoever wraps the module again
@@ -223,7 +229,7 @@ def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement
 
 def load_native(
     folder: Path, config: TransformerConfig, files: list[Path], device: str, dtype: torch.dtype
-) -> CausalLM:
+) -> Transformer:
     """Load a native transformer.
 
     The weights move to the device file by file, so that neither the machine nor the GPU ever holds
@@ -255,7 +261,7 @@ def load_native(
         )
     if config.tied:
         model.head.weight = model.embedding.weight
-    return CausalLM(pack(model.to(device, dtype).requires_grad_(False)))
+    return model.to(device, dtype).requires_grad_(False)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -333,6 +339,8 @@ def save_model(
 
     A folder that exists is replaced in one step; its other files, such as a README, are kept.
     """
+    from huggingface_hub import save_torch_state_dict
+
     config = model.config
     for name, absent in (("window", None), ("qk_norm", False)):
         if getattr(config, name) != absent:
@@ -343,9 +351,13 @@ def save_model(
     entries = config_to_hf(
         config, "LlamaForCausalLM", mlp_bias=False, bos_token_id=0, eos_token_id=0, dtype="bfloat16"
     )
+    weights = {
+        name: weight.detach().to("cpu", torch.bfloat16, copy=True)
+        for name, weight in to_hf_state(model).items()
+    }
     with _replaced(folder) as part:
         (part / "config.json").write_text(json.dumps(entries, indent=1) + "\n")
-        _write_shards(part, _shards(model, limit))
+        save_torch_state_dict(weights, part, max_shard_size=limit)
         tokenizer.save_pretrained(part)
 
 
@@ -368,30 +380,3 @@ def _replaced(folder: Path) -> Iterator[Path]:
                 copy(path, part / path.name)
         folder.replace(old)
         part.replace(folder)
-
-
-def _shards(model: Transformer, limit: int) -> list[dict[str, Tensor]]:
-    """Return the weights in bfloat16, in groups of at most `limit` bytes."""
-    shards: list[dict[str, Tensor]] = [{}]
-    for name, weight in to_hf_state(model).items():
-        weight = weight.detach().cpu().to(torch.bfloat16).contiguous()
-        if sum(other.nbytes for other in shards[-1].values()) + weight.nbytes > limit:
-            shards.append({})
-        shards[-1][name] = weight
-    return shards
-
-
-def _write_shards(folder: Path, shards: list[dict[str, Tensor]]) -> None:
-    """Write each shard to a file of its own, with an index if there are several."""
-    if len(shards) == 1:
-        save_file(shards[0], folder / "model.safetensors", {"format": "pt"})
-        return
-    count = len(shards)
-    names = [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
-    for name, shard in zip(names, shards):
-        save_file(shard, folder / name, {"format": "pt"})
-    index = {
-        "metadata": {"total_size": sum(w.nbytes for shard in shards for w in shard.values())},
-        "weight_map": {key: name for name, shard in zip(names, shards) for key in shard},
-    }
-    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n")

@@ -12,7 +12,6 @@ from torch import Tensor
 from specdec_lite import _extras
 from specdec_lite.engine.hf_state import FUSED
 from specdec_lite.engine.int4 import GROUP, Codes, attach, let_rows_alone
-from specdec_lite.engine.linear import unpack
 from specdec_lite.engine.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _llama_config(field: Callable[[str], Any]):
     )
 
 
-def attach_codes(model: Transformer, path: Path) -> None:
+def attach_codes(model: Transformer, path: Path) -> Transformer:
     """Let a model multiply by the 4-bit weights of the file that it was converted from.
 
     The file has the blocks' matrices in Q4_1 and the embedding, which is also the vocabulary
@@ -101,7 +100,6 @@ def attach_codes(model: Transformer, path: Path) -> None:
     matrices = {tensor.name: tensor for tensor in reader.tensors}
     heads = {"attn_q": model.config.num_heads, "attn_k": model.config.num_kv_heads}
     names = {theirs: name for name, theirs in NAMES.items()}
-    unpack(model)
     attach(model.head, read_codes(matrices["token_embd.weight"]))
     for number, block in enumerate(model.blocks):
         for part in ("qkv", "out", "gate_up", "down"):
@@ -114,6 +112,7 @@ def attach_codes(model: Transformer, path: Path) -> None:
                 codes.append(each)
             attach(getattr(block, part), Codes.stack(codes))
     let_rows_alone(model)
+    return model
 
 
 def read_codes(tensor: Any) -> Codes:

@@ -160,7 +160,7 @@ def free_bytes(device: str | torch.device) -> int | None:
     """
     device = torch.device(device)
     if device.type == "cuda":
-        return _free_on_gpu(device)
+        return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":
         return None
     try:
@@ -168,10 +168,6 @@ def free_bytes(device: str | torch.device) -> int | None:
     except ModuleNotFoundError:  # the extra `book` installs it
         return None
     return psutil.virtual_memory().available
-
-
-def _free_on_gpu(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0]
 
 
 def gigabytes(count: float) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ from safetensors import SafetensorError
 
 from specdec_lite.engine.compiled import cache_folder
 from specdec_lite.engine.int4 import OPERATORS, can_multiply
+from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.checkpoints import load_model, load_tokenizer
 from specdec_lite.loading.files import remove_abandoned
@@ -64,11 +66,9 @@ def load_smollm2(
     compiled once, in seconds, where there is a C compiler. Elsewhere, or with SPECDEC_COMPILE=0,
     PyTorch's operator multiplies, and a pass over five tokens costs twice as much as one over a
     single token. In float32, greedy text with a draft equals plain greedy text on every prompt
-    tried, in int4 and bfloat16 with chains of drafts; with trees and in batches a near-tie of two
-    logits may fall the other way there, and in bfloat16 without a compiler with chains too, rarely
-    on a CPU that rounds rows alike (see `engine.linear.pack`). A speedup in float32 is not one over
-    another format: compare with plain decoding in the same dtype. `drafters.automatic(model)`
-    chooses drafts for any format.
+    tried, in int4 and bfloat16 with chains of drafts; with trees, in batches, and in bfloat16
+    without a compiler, a near-tie of two logits may fall the other way. Compare a speedup with
+    plain decoding in the same dtype. `drafters.automatic(model)` chooses drafts for any format.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
@@ -88,17 +88,15 @@ def load_smollm2(
     if dtype == "auto" and device == "cpu" and can_multiply():
         dtype = INT4
         announce("dtype='auto' loads SmolLM2 in int4, which decodes fastest on a CPU")
-    codes = dtype == INT4
-    if codes:
+    if dtype == INT4:
         _check_int4(device)
-        dtype = "bfloat16"
-    resolve_dtype(dtype, "float32", device)
+    stored = "bfloat16" if dtype == INT4 else dtype
+    resolve_dtype(stored, "float32", device)
     folder = smollm2_folder()
+    prepare = partial(attach_codes, path=folder / GGUF) if dtype == INT4 else pack
     try:
         with advise("loading SmolLM2-135M-Instruct"):
-            model = load_model(folder, device, dtype)
-        if codes:
-            attach_codes(model.model, folder / GGUF)
+            model = load_model(folder, device, stored, prepare)
         tokenizer = load_tokenizer(folder)
     except ValueError as error:
         error.add_note(f"To fetch SmolLM2-135M-Instruct again, delete {folder}.")

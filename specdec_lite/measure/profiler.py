@@ -102,10 +102,6 @@ def kernels(job: Callable[[], object]) -> list[Operation]:
         return []
     for _ in range(WARMUP):
         job()
-    return _kernels(job)
-
-
-def _kernels(job: Callable[[], object]) -> list[Operation]:
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         job()

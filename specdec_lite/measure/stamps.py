@@ -49,10 +49,6 @@ def machine_name(device: str | torch.device = "cpu") -> str:
         return (platform.processor() or platform.machine()) + limited
 
 
-def _limits() -> dict[str, str]:
-    return {name: os.environ[name] for name in LIMITS if name in os.environ}
-
-
 def query_gpu(device: str | torch.device, fields: Sequence[str]) -> dict[str, str] | None:
     """Query nvidia-smi."""
     card = str(torch.cuda.get_device_properties(device).uuid)
@@ -106,10 +102,11 @@ def stamp(
     what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
 ) -> dict:
     """Return the stamp of a recording that is made now."""
+    limits = (f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ)
     return {
         "what": what,
         "date": date.today().isoformat(),
-        "command": " ".join([*(f"{name}={value}" for name, value in _limits().items()), command]),
+        "command": " ".join([*limits, command]),
         "machine": machine_name(device),
         "versions": versions or versions_here(device),
         COMMIT: commit(),

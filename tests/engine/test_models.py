@@ -48,51 +48,31 @@ def reference(model, tokens, last):
     return logits_of(model, tokens)[-last:]
 
 
-def test_prefill_steps_and_blocks_give_the_logits_of_one_pass(model):
-    cache, rest = model.new_cache(capacity=4), [20, 30, 40, 1, 2, 3]
+def test_every_kind_of_pass_gives_the_logits_of_one_pass(model):
+    """A prompt, single tokens, a block, a tree, kept paths, and what follows a cut."""
+    cache, rest, nodes = model.new_cache(capacity=4), [20, 30, 40, 1, 2, 3], TREE.tokens.tolist()
     expected = reference(model, PROMPT + rest, 7)
     prefill = model.score(PROMPT, cache, last=True).logits
     assert prefill.shape == (1, 1, VOCABULARY) and cache.length == len(PROMPT)
-    rows = [
-        prefill[0],
-        *(model.score([token], cache).logits[0] for token in rest[:2]),
-        model.score(rest[2:], cache).logits[0],
-    ]
-    assert apart(torch.cat(rows), expected) < CLOSE and cache.length == len(PROMPT) + 6
+    steps = [model.score([token], cache).logits[0] for token in rest[:2]]
+    rows = torch.cat([prefill[0], *steps, model.score(rest[2:], cache).logits[0]])
+    assert apart(rows, expected) < CLOSE and cache.length == len(PROMPT) + 6
     assert expected.argmax(-1).unique().numel() > 1
-
-
-def test_a_tree_pass_equals_one_pass_per_path(model):
-    cache = model.new_cache()
-    model.score(PROMPT, cache, last=True)
-    logits = model.score([19, *TREE.tokens.tolist()], cache, TREE).logits[0]
-    assert logits.shape == (8, VOCABULARY) and cache.length == len(PROMPT) + 8
-    for path in TREE.paths():
-        text = TREE.tokens[list(path)].tolist()
-        expected = reference(model, [*PROMPT, 19, *text], len(path) + 1)
-        assert apart(logits[[0, *(node + 1 for node in path)]], expected) < CLOSE
-
-
-@pytest.mark.parametrize("path", [(), (1,), (1, 4, 6), (0, 3), (0, 2, 5)])
-def test_a_kept_path_leaves_the_cache_of_a_plain_pass(model, path):
-    cache = model.new_cache()
-    model.score(PROMPT, cache, last=True)
-    model.score([19, *TREE.tokens.tolist()], cache, TREE)
-    cache.keep((0, *(node + 1 for node in path)))
-    text = [*PROMPT, 19, *TREE.tokens[list(path)].tolist()]
-    assert cache.length == len(text)
-    assert apart(model.score([5, 6], cache).logits[0], reference(model, [*text, 5, 6], 2)) < CLOSE
-
-
-def test_a_cropped_cache_continues_as_a_fresh_one(model):
-    cache = model.new_cache()
-    model.score([*PROMPT, 40, 41, 42], cache)
-    cache.crop(len(PROMPT))
-    assert apart(model.score([7, 8], cache).logits[0], reference(model, [*PROMPT, 7, 8], 2)) < CLOSE
-    cache.crop(0)
-    assert cache.length == 0
-    expected = reference(model, PROMPT, len(PROMPT))
-    assert apart(model.score(PROMPT, cache).logits[0], expected) < CLOSE
+    for path in ((), (1,), (1, 4, 6), (0, 3), (0, 2, 5)):
+        cache.crop(len(PROMPT))
+        logits = model.score([19, *nodes], cache, TREE).logits[0]
+        assert logits.shape == (8, VOCABULARY) and cache.length == len(PROMPT) + 8
+        text = [*PROMPT, 19, *(nodes[node] for node in path)]
+        kept = (0, *(node + 1 for node in path))
+        cache.keep(kept)
+        after = model.score([5, 6], cache).logits[0]
+        expected = reference(model, [*text, 5, 6], len(path) + 3)
+        assert apart(torch.cat((logits[[*kept]], after)), expected) < CLOSE
+        assert cache.length == len(text) + 2
+    for length in (4, 0):
+        cache.crop(length)
+        expected = reference(model, [*PROMPT[:length], 7, 8], 2)
+        assert apart(model.score([7, 8], cache).logits[0], expected) < CLOSE
 
 
 def test_a_pass_can_return_the_last_row_alone():

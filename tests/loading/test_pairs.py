@@ -568,14 +568,14 @@ def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path, tokenizer, 
     model = native(dtype=torch.float32, vocab_size=280).model
     save_model(tmp_path / "model", model, tokenizer)
     before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
-    monkeypatch.setattr(checkpoints, "save_file", broken_write)
+    monkeypatch.setattr("safetensors.torch.save_file", broken_write)
     with pytest.raises(OSError, match="No space left"):
         save_model(tmp_path / "model", native(seed=3, vocab_size=280).model, tokenizer)
     assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def broken_write(*_):
+def broken_write(*_, **__):
     raise OSError(28, "No space left on device")
 
 

@@ -163,21 +163,19 @@ def test_speculative_text_equals_plain_text_with_a_bfloat16_draft(loaded, plain)
 
 
 @pytest.mark.slow
-def test_greedy_text_in_bfloat16_is_nearly_always_plain_text():
-    """Always with our product. Else, where rows round alike, a near-tie seldom falls otherwise."""
+def test_greedy_text_in_bfloat16_is_plain_text_with_our_product():
     half, tokenizer = load_smollm2("cpu", "bfloat16")
-    if not half.model.rows_alone + half.model.rows_alike:
-        pytest.skip("on this processor a row's rounding depends on the number of rows")
+    if not half.model.rows_alone:
+        pytest.skip("needs a C compiler")
     prompts = [chat(tokenizer, TASKS[kind][number].text) for kind in TASKS for number in (4, 5)]
 
     def texts(drafter) -> list[list[int]]:
         return [generate(half, prompt, drafter, 24).tokens.tolist() for prompt in prompts]
 
-    plain, drafter = texts(None), EagleDrafter.from_pretrained(half, draft=2)
-    same = sum(a == b for a, b in zip(plain, texts(drafter)))
-    assert same >= len(prompts) - (half.model.rows_alone == 0)
+    plain = texts(None)
+    assert plain == texts(EagleDrafter.from_pretrained(half, draft=2))
 
-    half.model.rows_alike = half.model.rows_alone = 0  # broken: attention adds up in another order
+    half.model.rows_alone = 0  # broken: attention adds up in another order
     cache = half.new_cache()
     half.score(prompts[0], cache)
     together = half.score(plain[0][:8], cache).logits[0]

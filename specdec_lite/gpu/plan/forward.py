@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.engine.models import steady_attention
-from specdec_lite.engine.transformer import Block, Transformer, TransformerConfig, rotate
+from specdec_lite.engine.transformer import Block, Transformer, TransformerConfig, store
 from specdec_lite.gpu.plan.bench import NoRoom
 
 Mlp = Callable[[int, Block, Tensor], Tensor]
@@ -44,23 +44,12 @@ def attention(
 ) -> Tensor:
     """Return the attention sublayer's output [B, n, d], and store the new keys and values."""
     batch, n, _ = x.shape
-    heads, groups, size = block.heads, block.kv_heads, block.head_size
-    qkv = block.qkv(block.norm1(x)).view(batch, n, -1, size).transpose(1, 2)
-    cos, sin = tables
-    if block.q_norm is None or block.k_norm is None:
-        qk, v = qkv.split_with_sizes((heads + groups, groups), dim=1)
-        q, k = rotate(qk, cos, sin).split_with_sizes((heads, groups), dim=1)
-    else:
-        q, k, v = qkv.split_with_sizes((heads, groups, groups), dim=1)
-        q, k = (rotate(norm(x), cos, sin) for norm, x in ((block.q_norm, q), (block.k_norm, k)))
-    keys, values = past
-    keys[:, :, start : start + n] = k
-    values[:, :, start : start + n] = v
-    rows = q.reshape(batch, groups, heads // groups * n, size)
-    end = start + n
-    mixed = F.scaled_dot_product_attention(rows, keys[:, :, :end], values[:, :, :end])
+    q, k, v = block.rotated(x, *tables)
+    shared = block.heads // block.kv_heads
+    rows = q.reshape(batch, block.kv_heads, shared * n, block.head_size)
+    mixed = F.scaled_dot_product_attention(rows, *store(past, k, v, start))
     # Kernels return other strides than they are given, so the heads are split without a view of all.
-    mixed = mixed.unflatten(2, (heads // groups, n)).permute(0, 3, 1, 2, 4)
+    mixed = mixed.unflatten(2, (shared, n)).permute(0, 3, 1, 2, 4)
     return block.out(mixed.reshape(batch, n, -1))
 
 
