@@ -203,6 +203,7 @@ def test_a_chapter_is_short(path: Path):
     """At most 1,000 words and three boxes, 2,200 words with all asides, 12 visible of 18 cells.
 
     The cells of exercises are the reader's own and do not count among the visible ones.
+    Minutes: 120 words or six visible lines of code each, one a question, eight an exercise.
     """
     text = text_of(path)
     assert len(main_text(text).split()) <= 1000
@@ -214,6 +215,10 @@ def test_a_chapter_is_short(path: Path):
         if not has_tag(cell, "hide-input") and "exercise" not in cell.id
     ]
     assert len(visible) <= 12 and len(cells(path, "code")) <= 18
+    lines = sum(len(cell.source.splitlines()) for cell in visible)
+    asides = sum(map(text.count, ("sdl-quiz", "sdl-predict"))) + 8 * text.count("<summary>Hint")
+    needed = len(main_text(text).split()) / 120 + lines / 6 + asides
+    assert int(re.search(r"\*(\d+) minutes · ", text)[1]) > 0.9 * needed
 
 
 def test_asides_are_not_main_text():
