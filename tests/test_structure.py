@@ -141,7 +141,7 @@ BUDGETS = {
     "site/specdec_site": 3978,
     "site/static": 814,
     "specdec_book": 432,
-    "specdec_book/exercises": 2908,
+    "specdec_book/exercises": 2859,
     "specdec_book/recordings": 1450,
     "specdec_book/viz": 13317,
     "specdec_lite": 3325,

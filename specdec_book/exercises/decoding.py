@@ -92,19 +92,9 @@ check_nucleus = Check(
 )
 
 
-def positions_scored(prompt: int, new: int, cached: bool) -> int:
-    """Return the number of token positions that a model computes to decode `new` tokens after a
-    prompt of `prompt` tokens.
-
-    Without a cache, pass i computes prompt + i positions. With a cache, the first pass computes the
-    prompt and every later pass one position. The last new token is never fed.
-    """
-    return prompt + new - 1 if cached else sum(prompt + i for i in range(new))
-
-
 check_positions_scored = Check(
     "fn(prompt, new, cached) → positions computed to decode `new` tokens, with or without a cache",
-    positions_scored,
+    lambda n, m, cached: n + m - 1 if cached else sum(n + i for i in range(m)),
     [(10, 1, True), (10, 1, False), (10, 5, True), (10, 5, False), (3, 100, False), (3, 100, True)],
     {
         "the last new token is never fed to the model, because decoding stops after it. The count"

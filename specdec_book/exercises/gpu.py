@@ -20,14 +20,6 @@ def pass_seconds(reading: Sequence[float], launch: float, least: float) -> float
     return max(len(reading) * launch, sum(max(least, seconds) for seconds in reading))
 
 
-def pair_bytes(
-    target: int, draft: int, width: int, target_cache: int, draft_cache: int, context: int
-) -> int:
-    """Return the bytes for the weights of both models and for both caches of `context` tokens.
-    Caches are given in numbers per token."""
-    return width * (target + draft + context * (target_cache + draft_cache))
-
-
 def best_gamma(alpha: float, c: float, step: float, overhead: float) -> int:
     """Return the γ in 1 … 16 of the greatest corrected speedup with T(k)/T(1) = 1 + step·(k − 1),
     or 0 if plain decoding is as fast."""
@@ -80,8 +72,9 @@ check_pass_seconds = Check(
 
 
 check_pair_bytes = Check(
-    "fn(target, draft, width, target_cache, draft_cache, context) → bytes",
-    pair_bytes,
+    "fn(target, draft, width, target_cache, draft_cache, context) → bytes of both models' weights"
+    " and of their caches, which are given in numbers per token",
+    lambda t, d, w, tc, dc, n: w * (t + d + n * (tc + dc)),
     [
         (7_615_616_512, 494_032_768, 2, 28_672, 6_144, 4096),
         (10**9, 10**8, 4, 1000, 100, 10),
@@ -127,14 +120,9 @@ check_best_gamma = Check(
 )
 
 
-def over_fastest(plain: float, plain_graphs: float, drafted: float, drafted_graphs: float) -> float:
-    """Return the fastest drafted rate ÷ the fastest plain rate."""
-    return max(drafted, drafted_graphs) / max(plain, plain_graphs)
-
-
 check_over_fastest = Check(
     "fn(plain, plain_graphs, drafted, drafted_graphs) → speedup",
-    over_fastest,
+    lambda p, g, d, b: max(d, b) / max(p, g),
     [  # tokens per second: plain one by one, plain in graphs, drafted one by one, in graphs
         (250.0, 950.0, 340.0, 1700.0),
         (100.0, 90.0, 150.0, 80.0),

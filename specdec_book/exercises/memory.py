@@ -10,13 +10,6 @@ def free_tokens(bytes_per_weight: float, bandwidth: float, throughput: float, ba
     return int(roofline.ridge_tokens(bytes_per_weight, bandwidth, throughput) / batch + 1e-9)
 
 
-def crossover_context(
-    parameters: float, bytes_per_weight: float, cache_bytes_per_token: float
-) -> float:
-    """Return the context length at which one sequence's key/value cache is as large as the weights."""
-    return parameters * bytes_per_weight / cache_bytes_per_token
-
-
 check_intensity = Check(
     "fn(bytes_per_weight, tokens, batch) → operations per byte of weights read",
     roofline.arithmetic_intensity,
@@ -71,7 +64,7 @@ check_free_tokens = Check(
 check_crossover_context = Check(
     "fn(parameters, bytes_per_weight, cache_bytes_per_token) → context length at which the cache"
     " is as large as the weights",
-    crossover_context,
+    lambda n, width, cache: n * width / cache,
     [(70e9, 2, 320e3), (10e6, 2, 10e3), (7e9, 0.5, 512e3)],
     {
         "the weights' size in bytes is parameters × bytes_per_weight.": lambda n, width, cache: (

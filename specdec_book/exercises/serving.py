@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from specdec_book.exercises.check import Check
-from specdec_lite import theory
 from specdec_lite.scheduling import within
 
 MOVES = [[1, -1, -1, -1], [-1, -1, 2, 2], [-1, 3, 2, 2], [-1, -1, -1, -1]]
@@ -14,21 +13,7 @@ LOOP = [[1, -1], [0, 1]]
 """Two states that repeat, so that the last state, which −1 would name, allows tokens."""
 PATHS = [(MOVES, 0, [0, 2, 1]), (MOVES, 1, [3, 3]), (MOVES, 2, [1]), (MOVES, 0, [0, 1, 2])]
 PATHS += [(LOOP, 0, [1, 0]), (LOOP, 1, [0])]
-
-
-def without_a_guard(moves, state: int, drafted: Sequence[int]) -> list[list[float]]:
-    """Return the masks of a solution that goes to the last state after a forbidden token."""
-    rows = [[float(move >= 0) for move in moves[state]]]
-    for token in drafted:
-        state = moves[state][token]
-        rows.append([float(move >= 0) for move in moves[state]])
-    return rows
-
-
-def minimum_tokens(alpha: float, gamma: int, batch: int) -> float:
-    """Return the tokens per row and pass if all rows of a batch are cut to the shortest: a position
-    counts only if every row has accepted it."""
-    return float(theory.expected_tokens(alpha**batch, gamma))
+tokens = lambda alpha, gamma: sum(alpha**i for i in range(gamma + 1))
 
 
 def chosen_gamma(alpha: float, seconds: Sequence[float]) -> int:
@@ -36,25 +21,22 @@ def chosen_gamma(alpha: float, seconds: Sequence[float]) -> int:
     return max(range(len(seconds)), key=lambda gamma: tokens(alpha, gamma) / seconds[gamma])
 
 
-def tokens(alpha: float, gamma: int) -> float:
-    return sum(alpha**i for i in range(gamma + 1))
-
-
-def masks(moves: Sequence[Sequence[int]], state: int, drafted: Sequence[int]) -> list[list[float]]:
+def masks(
+    moves: Sequence[Sequence[int]], state: int, drafted: Sequence[int], guarded: bool = True
+) -> list[list[float]]:
     """Return masks [γ + 1][V], 1 where a token is allowed: the first row before the drafts, one row
     after each draft. After a token that is not allowed, nothing is allowed."""
-    rows = []
-    for token in [*drafted, None]:
-        allowed = moves[state] if state >= 0 else [-1] * len(moves[0])
+    rows, nothing = [], [-1] * len(moves[0])
+    for token in [*drafted, 0]:
+        allowed = moves[state] if state >= 0 or not guarded else nothing
         rows.append([float(move >= 0) for move in allowed])
-        if token is not None:
-            state = moves[state][token] if state >= 0 else -1
+        state = allowed[token]
     return rows
 
 
 check_minimum_tokens = Check(
     "fn(alpha, gamma, batch) → tokens per row and pass if all rows are cut to the shortest",
-    minimum_tokens,
+    lambda alpha, gamma, batch: tokens(alpha**batch, gamma),
     [(0.8, 4, 1), (0.8, 4, 2), (0.8, 4, 8), (0.6, 2, 4), (1.0, 3, 5), (0.0, 3, 2)],
     {
         "that is a row with a length of its own: a position counts only if every row"
@@ -264,7 +246,8 @@ check_masks = Check(
         " mask too.": lambda moves, state, drafted: masks(moves, state, drafted)[:-1],
         "the first mask belongs before the first draft: look at the state,"
         " then move.": lambda moves, state, drafted: masks(moves, state, drafted)[1:],
-        "after a forbidden token nothing is allowed:"
-        " in Python, −1 is the last state.": without_a_guard,
+        "after a forbidden token nothing is allowed: in Python, −1 is the last state.": {
+            "guarded": False
+        },
     },
 )

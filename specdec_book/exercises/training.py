@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 from specdec_book.exercises.check import Check
+from specdec_lite.theory import total_variation
 
 LAWS = [
     ([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
@@ -13,18 +14,14 @@ LAWS = [
 ]
 
 
-def _variation(p: Sequence[float], q: Sequence[float]) -> float:
-    return sum(abs(a - b) for a, b in zip(p, q)) / 2
-
-
 check_variation = Check(
     "fn(p, q) → the rate at which drafts from q are rejected",
-    _variation,
+    total_variation,
     LAWS,
     {
         "every difference is counted twice: once where q is too large and once where it is too"
-        " small. So halve it.": lambda p, q: 2 * _variation(p, q),
-        "that is α itself. The loss is 1 − α.": lambda p, q: 1 - _variation(p, q),
+        " small. So halve it.": lambda p, q: 2 * total_variation(p, q),
+        "that is α itself. The loss is 1 − α.": lambda p, q: 1 - total_variation(p, q),
         "that is KL(p‖q). It bounds the rate of rejection, but it is a"
         " different number.": lambda p, q: sum(a * math.log(a / b) for a, b in zip(p, q)),
     },
@@ -71,8 +68,8 @@ def _hybrid(
 ) -> float:
     """Return λ KL + (1 − λ) TV with λ = exp(3 · sign · α)."""
     kl = _kl(q, p) if reverse else _kl(p, q)
-    share = math.exp(3 * sign * (1 - _variation(p, q)))
-    return share * kl + (1 - share) * _variation(p, q)
+    share = math.exp(3 * sign * (1 - total_variation(p, q)))
+    return share * kl + (1 - share) * total_variation(p, q)
 
 
 check_hybrid = Check(
@@ -81,7 +78,7 @@ check_hybrid = Check(
     LAWS,
     {
         "λ is the weight of the divergence: it must be near 1 while α is small.": lambda p, q: (
-            _variation(p, q) + _kl(p, q) - _hybrid(p, q)
+            total_variation(p, q) + _kl(p, q) - _hybrid(p, q)
         ),
         "mind the sign: λ = exp(−3α) is at most 1.": {"sign": 1.0},
         "that uses KL(q‖p). The hybrid begins as the forward divergence, KL(p‖q).": {
