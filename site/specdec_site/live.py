@@ -36,30 +36,10 @@ from .chapter_inputs import Inputs
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
-WORKER = (
-    "median.js",
-    "failure.js",
-    "scalar.js",
-    "threads.js",
-    "kernel.js",
-    "llama.js",
-    "gpu.js",
-    "bpe.js",
-    "speculate.js",
-    "drafters.js",
-    "weights.js",
-    "asked.js",
-    "worker.js",
-)
-PAGES = {
-    "live": tuple(
-        f"{name}.js"
-        for name in "kit median failure download explain charts replay tour live".split()
-    ),
-    "ask": ("kit.js", "failure.js", "download.js", "share.js", "ask.js"),
-    "room": ("kit.js", "charts.js", "share.js", "room.js"),
-}
-"""Interactive → modules of its panel."""
+WORKER = "worker.js"
+PANELS = ("live", "ask", "room")
+"""Interactives whose panels are modules of the same name."""
+IMPORT = re.compile(r"""^import [^;]*? from "[\w./]*/([\w.]+)";\n""", re.M)
 KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}
 """Kernel → options of its compiler, the fastest kernel first."""
 THREADS = ("--enable", "threads", "--sharedMemory", "--maximumMemory", "4096")
@@ -202,24 +182,19 @@ def without_comments(script: str) -> str:
     return re.sub(r"^ *//.*\n", "", script, flags=re.M)
 
 
-def bundle(names: tuple[str, ...]) -> str:
-    """Return modules of site/live and the interactives' kit as the body of one classic script."""
-    parts, owners = [], {}
-    for position, name in enumerate(names):
-        is_kit = name == "kit.js"
-        source = interactive.kit() if is_kit else (SOURCE / name).read_text("utf-8")
-        for imported in re.findall(r"""^import [^;]*? from "[\w./]*/([\w.]+)";$""", source, re.M):
-            if imported not in names[:position]:
-                raise ExtensionError(f"{name} imports {imported}, which is not bundled before it")
-        for declared in re.findall(
-            r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)", source, flags=re.M
-        ):
-            if declared in owners:
-                raise ExtensionError(f"{name} and {owners[declared]} both declare {declared}")
-            owners[declared] = name
-        source = re.sub(r"^import [^;]*;\n", "", source, flags=re.M)
-        parts.append(re.sub(r"^export (?=async |function|const|let|class)", "", source, flags=re.M))
-    return "\n".join(parts)
+def modules(name: str) -> dict[str, str]:
+    """Return {name: source} of a module of site/live after all that it imports, the kit included."""
+    source = interactive.kit() if name == "kit.js" else (SOURCE / name).read_text("utf-8")
+    needed: dict[str, str] = {}
+    for imported in IMPORT.findall(source):
+        needed |= modules(imported)
+    return needed | {name: source}
+
+
+def bundle(name: str) -> str:
+    """Return a module and all that it imports as the body of one classic script."""
+    text = IMPORT.sub("", "\n".join(modules(name).values()))
+    return re.sub(r"^export (?=async |function|const|let|class)", "", text, flags=re.M)
 
 
 def inputs(root: Path) -> str:
@@ -287,9 +262,9 @@ def write(static: Path, node_modules: Path) -> None:
         "questions": questions(),
     }
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
-    for name, modules in PAGES.items():
+    for name in PANELS:
         export_name = f'globalThis.sdlInteractives["{name}"] = '
-        panel = bundle(modules).replace("export default ", export_name)
+        panel = bundle(f"{name}.js").replace("export default ", export_name)
         script = f"globalThis.sdlInteractives ??= {{}};\n(() => {{\n{panel}\n}})();\n"
         path = static / "interactives" / f"{name}.js"
         path.write_text(without_comments(script), "utf-8")

@@ -121,11 +121,8 @@
       if (term) return `${nameOf(term)}: ${meaningOf(term)}`;
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
     };
-  });
 
-  // An excerpt is the sentence with the query, or the place where most of its words are.
-  addEventListener("DOMContentLoaded", () => {
-    if (typeof Search === "undefined") return;
+    // An excerpt is the sentence with the query, or the place where most of its words are.
     const LENGTH = 260;
     Search.makeSearchSummary = (page, words, anchor) => {
       const text = Search.htmlToText(page, anchor).replace(/\s+/g, " ").trim();

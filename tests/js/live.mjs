@@ -8,6 +8,7 @@ import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
 import { lesson, summary } from "../../site/live/ask.js";
+import { sharedRun, sharedRuns, shareFragment } from "../../site/live/share.js";
 import {
   computeWith,
   drafterOf,
@@ -275,6 +276,12 @@ const jobs = {
   draws(r) {
     const rng = seeded(r.seed);
     return Array.from({ length: r.count }, () => rng.draw(r.probs));
+  },
+  // What the page reads from addresses, and from a chat with an address that it made itself.
+  shared(r) {
+    const own = shareFragment(r.run, r.device);
+    const chat = `Ann: https://x/live.html${own}\nBob: ${own} and #ask-run=1~2 #ask-run=%E0%A4`;
+    return [r.hashes.map(sharedRun), sharedRun(own), sharedRuns(chat)];
   },
   intervals: (r) => r.counts.map((pair) => interval(...pair)),
   explain: (r) => r.results.map((result) => ({ doubt: doubtAbout(result), words: explanation(result) })),

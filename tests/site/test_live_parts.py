@@ -7,12 +7,10 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
-import pytest
 from conftest import ROOT
 from node import live_module
 from scipy import stats
 from specdec_site import live, live_smollm2
-from sphinx.errors import ExtensionError
 from tokenizers import Tokenizer
 
 from specdec_lite.loading.pairs import SHIPPED
@@ -144,25 +142,11 @@ def test_the_tour_has_six_stops_that_the_page_can_show():
     }
 
 
-def test_modules_that_cannot_be_bundled_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "SOURCE", tmp_path)
-    (tmp_path / "a.js").write_text('import { x } from "./b.js";\n', "utf-8")
-    (tmp_path / "b.js").write_text("export const x = 1;\n", "utf-8")
-    (tmp_path / "c.js").write_text("const x = 2;\n", "utf-8")
-    assert live.bundle(("b.js", "a.js")).strip() == "const x = 1;"
-    for names, reason in (
-        (("a.js", "b.js"), "not bundled before"),
-        (("b.js", "c.js"), "both declare x"),
-    ):
-        with pytest.raises(ExtensionError, match=reason):
-            live.bundle(names)
-
-
-def test_every_module_except_the_kernel_is_in_a_bundle():
-    joined = "".join(live.bundle(names) for names in (live.WORKER, *live.PAGES.values()))
-    panels = {name for names in live.PAGES.values() for name in names}
-    assert {*live.WORKER, *panels} == {"kit.js", *(path.name for path in live.SOURCE.glob("*.js"))}
-    assert re.search(r"^import ", joined, flags=re.M) is None
+def test_every_module_is_in_a_bundle_that_imports_nothing():
+    entries = (live.WORKER, *(f"{name}.js" for name in live.PANELS))
+    reached = {name for entry in entries for name in live.modules(entry)}
+    assert reached == {"kit.js", *(path.name for path in live.SOURCE.glob("*.js"))}
+    assert not any(re.search(r"^import ", live.bundle(entry), flags=re.M) for entry in entries)
 
 
 def test_the_modules_are_short_and_request_no_other_host():

@@ -1,31 +1,22 @@
 """What a shared address of the live page may say."""
 
-import json
-import subprocess
 from urllib.parse import quote
 
 import pytest
-from conftest import ROOT
+from node import live_module
 
-CODE = """
-import(process.argv[1]).then(({ sharedRun, sharedRuns, shareFragment }) => {
-  const answers = JSON.parse(process.argv[2]).map((hash) => sharedRun(hash));
-  const costs = { target: [10, 11, 12, 13] };
-  const perSecond = { plain: 10, speculative: 18 };
-  const run = { speedup: 1.8, speedups: [1.8, 2, 1.5], perSecond, costs };
-  const own = shareFragment(run, "a phone (Linux), 8 threads");
-  const chat = `Ann: https://x/live.html${own}\\nBob: ${own} and #ask-run=1~2 #ask-run=%E0%A4`;
-  console.log(JSON.stringify([answers, sharedRun(own), sharedRuns(chat)]));
-});
-"""
+RUN = {
+    "speedup": 1.8,
+    "speedups": [1.8, 2, 1.5],
+    "perSecond": {"plain": 10, "speculative": 18},
+    "costs": {"target": [10, 11, 12, 13]},
+}
 
 
 def claims(*runs: str) -> list:
     """Return what the page reads from addresses, and from an address that it made itself."""
-    hashes = json.dumps([f"#ask-run={quote(run)}" for run in runs])
-    command = ["node", "-e", CODE, str(ROOT / "site" / "live" / "share.js"), hashes]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    hashes = [f"#ask-run={quote(run)}" for run in runs]
+    return live_module("shared", hashes=hashes, run=RUN, device="a phone (Linux), 8 threads")
 
 
 @pytest.mark.parametrize(
