@@ -240,6 +240,26 @@ def test_a_wrong_row_changes_the_text(name):
     assert "text" in check_lossless(BROKEN[name][0]).names
 
 
+HALF, MOST = [0.5, 0.3, 0.2], [0.4, 0.4, 0.2]
+DRAWN = [
+    ("row before exclusion", [0, 0.6, 0.4], HALF, {"older": (0,)}),
+    ("wrong row", [0, 0.4, 0.6], HALF, {"older": (0,)}),
+    ("row before sampling", [0.5, 0.5, 0], MOST, {}),
+    ("dropped draw", [0.2, 0.3, 0.5], HALF, {"is_dropped": True, "is_sorted": True}),
+    ("argmax row", [1, 0, 0], HALF, {"is_sorted": True}),
+    ("sorted siblings", [1, 0, 0], HALF, {"is_sorted": True, "is_only_row": False}),
+    ("wrong row", [1, 0, 0], HALF, {"is_only_row": False}),
+]
+
+
+@pytest.mark.parametrize("name, actual, reported, more", DRAWN)
+def test_a_cause_is_concluded_from_what_was_drawn(name, actual, reported, more):
+    row = lambda values: torch.tensor(values, dtype=torch.float64)
+    about = {"older": (), "is_sorted": False, "is_dropped": False, "is_only_row": True} | more
+    draw = lossless._Draw(row(reported), about.pop("older"), about.pop("is_sorted"))
+    assert lossless._cause(row(actual), draw, Sampling(top_k=2), **about) == name
+
+
 @pytest.mark.parametrize(
     "rule, names",
     [
