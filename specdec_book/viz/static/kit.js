@@ -14,6 +14,14 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
+// Writes words into a node that holds no other node. The text alone changes: a new node would make the browser compute
+// the style of the whole cell around it, for the theme's rules with :has().
+function setText(node, words) {
+  if (node.textContent === words) return;
+  if (node.firstChild) node.firstChild.data = words;
+  else node.textContent = words;
+}
+
 // Controls. Each function returns its nodes; `field` puts them under a label.
 
 function field(id, label, ...nodes) {
@@ -278,7 +286,7 @@ function narration(words, longestState, delay, longestSentence = "") {
   const announce = (say) => {
     silence();
     timer = setTimeout(() => {
-      [spoken.textContent, state.textContent] = say();
+      say().forEach((words, i) => setText([spoken, state][i], words));
     }, delay);
   };
   return { task, spoken, announce, silence };
@@ -642,7 +650,7 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
     const at = now();
     const position = `${at + 1} of ${moments.length}`;
     input.value = at + 1;
-    output.textContent = position;
+    setText(output, position);
     input.setAttribute("aria-valuetext", `${position}, ${describe(moments[at])}`);
     spec.draw(at, parts);
     bar.show();

@@ -64,8 +64,6 @@ const formulas = {
   },
 };
 
-// Writes new words only, since the same words would make the browser lay out the page in every frame.
-const write = (node, words) => node.textContent !== words && (node.textContent = words);
 const clock = (seconds) => `${seconds.toFixed(2)} s`;
 
 // What a finished race shows: [verdict, details].
@@ -251,8 +249,8 @@ function show(part, race, time, isRunning, isSlow, isBusy) {
   land(part, lane, done, isSlow);
   if (isSlow || !isRunning) setOut(part, lane[done], isSlow);
   else part.slots.replaceChildren();
-  part.count.textContent = formulas.tokens(lane.slice(0, done));
-  part.passes.textContent = plural(done, "pass", "passes");
+  setText(part.count, String(formulas.tokens(lane.slice(0, done))));
+  setText(part.passes, plural(done, "pass", "passes"));
   part.node.classList.toggle("sdl-race-done", done === lane.length);
   return isRunning;
 }
@@ -371,9 +369,9 @@ function render({ model, el }) {
     view.parts.reduce((isBusy, part) => show(part, race, time, isRunning, isSlow, isBusy), false);
     view.root.classList.toggle("sdl-race-runs", isRunning);
     const words = isOver() ? verdict : standing(race, film);
-    write(view.verdict, words);
-    write(view.spoken, isOver() ? verdict : "");
-    write(bar.playing, frame ? "Pause" : "Play");
+    setText(view.verdict, words);
+    setText(view.spoken, isOver() ? verdict : "");
+    setText(bar.playing, frame ? "Pause" : "Play");
   }
   const change = () => {
     [verdict, view.details.textContent] = result(current());

@@ -113,6 +113,19 @@ function taskState(rounds, moment) {
 
 const hasToken = ({ kind }) => kind === "token" || kind === "cut";
 
+// Shows shapes, [tag, attributes, words] each. A shape that is drawn already is changed, because a new one costs style,
+// layout and paint.
+function update(svg, shapes) {
+  shapes.forEach(([tag, attributes, words = ""], i) => {
+    let node = svg.children[i] ?? svg.appendChild(make(tag));
+    if (node.localName !== tag) node.replaceWith((node = make(tag)));
+    for (const [name, value] of Object.entries(attributes))
+      if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+    setText(node, words);
+  });
+  while (svg.children.length > shapes.length) svg.lastChild.remove();
+}
+
 function drawCaches(svg, width, texts, round, moment, previous) {
   const [left, right, top, high] = [58, 40, 42, 30];
   const first = Math.max(0, round.context - 1 - (width < 480 ? 0 : BEFORE));
@@ -125,69 +138,59 @@ function drawCaches(svg, width, texts, round, moment, previous) {
     const word = text && visible(text);
     return word.length > room ? `${word.slice(0, Math.max(1, room - 1))}…` : word;
   };
-  svg.replaceChildren();
+  const shapes = [];
   for (let position = first; position < first + count; position++) {
     const middle = { x: x(position) + cell / 2, "text-anchor": "middle" };
     const kind = kindAt(round, moment, position);
     const isDeleted = DELETED.includes(kind);
-    svg.append(make("text", { ...middle, y: 14, class: isDeleted ? "sdl-faint" : "" }, label(position)));
-    if (kind)
-      svg.append(
-        make(
-          "text",
-          { ...middle, y: 32, style: `fill: var(--sdl-${COLORS[kind] ?? kind}); font-weight: 600` },
-          cell < 60 && MARKS[kind].length > 1 ? "+" : MARKS[kind],
-        ),
-      );
+    const mark = kind ? MARKS[kind] : "";
+    const style = kind ? `fill: var(--sdl-${COLORS[kind] ?? kind}); font-weight: 600` : "";
+    shapes.push(
+      ["text", { ...middle, y: 14, class: isDeleted ? "sdl-faint" : "" }, label(position)],
+      ["text", { ...middle, y: 32, style }, cell < 60 && mark.length > 1 ? "+" : mark],
+    );
   }
   [
     ["target", "var(--sdl-target)"],
     ["draft", "var(--sdl-draft)"],
   ].forEach(([name, color], row) => {
     const y = top + row * (high + 8);
-    svg.append(make("text", { x: 0, y: y + 20 }, name));
+    shapes.push(["text", { x: 0, y: y + 20 }, name]);
     for (let position = first; position < first + count; position++) {
       const isCached = position < moment[name];
       const isNew = isCached && position >= previous[name];
       const isCut = !isCached && position < previous[name];
-      svg.append(
-        make("rect", {
-          x: x(position) + 1.5,
-          y,
-          width: Math.max(2, cell - 3),
-          height: high,
-          rx: 3,
-          fill: isCached ? color : "none",
-          "fill-opacity": isNew ? 0.9 : 0.45,
-          stroke: isCached ? color : "var(--sdl-line)",
-          "stroke-width": isNew ? 2.5 : 1,
-          "stroke-dasharray": isCached ? "none" : "3 3",
-        }),
+      const [start, end] = [x(position) + 4, x(position) + cell - 4];
+      const cross = `M${start} ${y + 4}L${end} ${y + high - 4}M${end} ${y + 4}L${start} ${y + high - 4}`;
+      shapes.push(
+        [
+          "rect",
+          {
+            x: x(position) + 1.5,
+            y,
+            width: Math.max(2, cell - 3),
+            height: high,
+            rx: 3,
+            fill: isCached ? color : "none",
+            "fill-opacity": isNew ? 0.9 : 0.45,
+            stroke: isCached ? color : "var(--sdl-line)",
+            "stroke-width": isNew ? 2.5 : 1,
+            "stroke-dasharray": isCached ? "none" : "3 3",
+          },
+        ],
+        ["path", { d: isCut ? cross : "", stroke: "var(--sdl-rejected)", "stroke-width": 2 }],
       );
-      if (isCut)
-        svg.append(
-          make("path", {
-            d: `M${x(position) + 4} ${y + 4}L${x(position) + cell - 4} ${y + high - 4}M${x(position) + cell - 4} ${y + 4}L${x(position) + 4} ${y + high - 4}`,
-            stroke: "var(--sdl-rejected)",
-            "stroke-width": 2,
-          }),
-        );
     }
-    svg.append(
-      make("text", { x: width, y: y + 20, "text-anchor": "end", "font-weight": 600 }, String(moment[name])),
-    );
+    shapes.push([
+      "text",
+      { x: width, y: y + 20, "text-anchor": "end", "font-weight": 600 },
+      String(moment[name]),
+    ]);
   });
   const edge = x(round.context);
-  svg.append(
-    make("line", {
-      x1: edge,
-      x2: edge,
-      y1: 2,
-      y2: top + 2 * high + 12,
-      stroke: "var(--sdl-ink)",
-      "stroke-dasharray": "2 3",
-    }),
-  );
+  const line = { x1: edge, x2: edge, y1: 2, y2: top + 2 * high + 12 };
+  shapes.push(["line", { ...line, stroke: "var(--sdl-ink)", "stroke-dasharray": "2 3" }]);
+  update(svg, shapes);
   svg.setAttribute(
     "aria-label",
     `Caches by position. Target: ${moment.target} tokens. Draft: ${moment.draft} tokens. Committed before this round: ${round.context}.`,
@@ -250,7 +253,7 @@ function render({ model, el }) {
     draw(at) {
       const moment = moments[at];
       const round = rounds[moment.round];
-      title.textContent = `What the two caches contain: round ${moment.round + 1} of ${rounds.length}`;
+      setText(title, `What the two caches contain: round ${moment.round + 1} of ${rounds.length}`);
       const start = { target: round.context - 1, draft: round.draft_cache };
       drawCaches(
         caches.svg,
