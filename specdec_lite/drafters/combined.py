@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from specdec_lite.drafters.self_drafts import PassDrafter, SelfDrafter
 from specdec_lite.drafters.trees import merge, stack_rows
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal, Step, Verdict
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import NotFiniteError, Verifier, speculate, verify
 from specdec_lite.tree import TokenTree
@@ -93,15 +92,6 @@ def branches(drafter: Drafter) -> bool:
     limits = drafter.limits()
     chain = limits is not None and limits.is_chain
     return not chain or getattr(drafter, "nested_rounds", False)
-
-
-def inner_round(*arguments: Any) -> tuple[Step, Context]:
-    """Run one round of a cascade's middle model."""
-    try:
-        return speculate(*arguments)
-    except NotFiniteError as error:
-        text = str(error).replace("the target's", "the cascade's middle model's")
-        raise NotFiniteError(text) from None
 
 
 # Wrapped in another context ---------------------------------------------------------------------
@@ -414,7 +404,11 @@ class CascadeSession(Session):
         tokens, rows = [], []
         while inner.wanted > 0:
             self.read, self.scored = len(inner.tokens) - 1, -1
-            step, inner = inner_round(self.drafter.model, self.inner, inner, rule, self.layers)
+            try:
+                step, inner = speculate(self.drafter.model, self.inner, inner, rule, self.layers)
+            except NotFiniteError as error:
+                text = str(error).replace("the target's", "the cascade's middle model's")
+                raise NotFiniteError(text) from None
             self.passes += 1
             tokens += step.tokens
             rows += context.sampling(inner.scores.logits[0])  # pyright: ignore[reportOptionalMemberAccess]

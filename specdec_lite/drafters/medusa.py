@@ -42,15 +42,6 @@ def load_report(folder: str | Path = SHIPPED) -> dict:
     return report
 
 
-def load_medusa(folder: str | Path, target: CausalLM) -> tuple[Heads, TokenTree]:
-    """Return the Medusa heads in a folder, and the tree of ranks chosen for them, else a chain."""
-    if is_published(folder):
-        heads, stored = read_medusa(folder, target), None
-    else:
-        heads, stored = load(folder, target, stored_heads), load_report(folder).get("tree")
-    return heads, TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)
-
-
 # The drafter ------------------------------------------------------------------------------------
 
 
@@ -86,8 +77,13 @@ class MedusaDrafter(OnHeads, RoundDrafter):
             tree: None for the stored tree, or else a chain.
         """
         folder = find_weights("medusa", target, path)
-        heads, stored = load_medusa(folder, target)
-        return cls(target, heads, stored if tree is None else tree)
+        if is_published(folder):
+            heads, stored = read_medusa(folder, target), None
+        else:
+            heads, stored = load(folder, target, stored_heads), load_report(folder).get("tree")
+        if tree is None:
+            tree = TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)
+        return cls(target, heads, tree)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:

@@ -28,7 +28,7 @@ from text_laws import model_named
 
 from specdec_lite import TokenTree, drafters as d, generate, load_pair
 from specdec_lite.engine.cache import Scores, additive
-from specdec_lite.loading.weights import FILE, SHIPPED, save
+from specdec_lite.loading.weights import FILE, SHIPPED
 from specdec_lite.training.anchors import anchor_logits
 from specdec_lite.training.losses import final_states, head_logits
 
@@ -271,29 +271,6 @@ def test_the_comparison_detects_a_training_mask_that_is_off_by_one(monkeypatch):
 
 
 # Weights ------------------------------------------------------------------------------------------
-
-STORED = {
-    "blockwise": (d.BlockwiseDrafter, random_heads),
-    "eagle1": (d.EagleDrafter, partial(random_head, ids=IDS)),
-    "mtp": (d.MtpDrafter, partial(random_head, kind="mtp")),
-    "speculator": (d.MlpSpeculatorDrafter, random_speculator),
-    "hydra": (d.HydraDrafter, random_hydra),
-    "blocks": (d.BlockDiffusionDrafter, partial(random_blocks, rank=2)),
-}
-
-
-@pytest.mark.parametrize("kind, make", STORED.values(), ids=STORED)
-def test_stored_weights_load_for_their_own_target(kind, make, tmp_path):
-    head = make(TARGET)
-    save(tmp_path, head, TARGET, getattr(head, "sizes", None) or head.config, torch.float64)
-    trees = [
-        [step.tree.tokens.tolist() for step in generate(TARGET, PROMPT, each, 12).steps]
-        for each in (kind.from_pretrained(TARGET, path=tmp_path), kind(TARGET, head))
-    ]
-    assert trees[0] == trees[1]
-    with pytest.raises(ValueError, match="another target"):
-        kind.from_pretrained(native(seed=3), path=tmp_path)
-
 
 PUBLIC = {
     "blockwise": d.BlockwiseDrafter,
