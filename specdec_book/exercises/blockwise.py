@@ -4,20 +4,14 @@ expected block size."""
 import math
 from collections.abc import Sequence
 
-from specdec_book.exercises.check import Check
+from specdec_book.exercises.check import Check, leading
 
-
-def _block(predicted: Sequence[int], greedy: Sequence[int]) -> int:
-    return 1 + next(
-        (i for i, (a, b) in enumerate(zip(predicted[1:], greedy)) if a != b), len(predicted) - 1
-    )
-
-
+_agreeing = lambda predicted, greedy: leading(a == b for a, b in zip(predicted, greedy))
 check_accepted_block = Check(
     "fn(predicted, greedy) → number of tokens of the predicted block that are accepted. predicted:"
     " k tokens, the first by the target's own head. greedy: k tokens; greedy[i] is the target's"
     " argmax after predicted[i].",
-    _block,
+    lambda predicted, greedy: 1 + _agreeing(predicted[1:], greedy),
     [
         ([5, 7, 9], [7, 9, 4]),
         ([5, 7, 9], [7, 8, 9]),
@@ -31,10 +25,7 @@ check_accepted_block = Check(
         "that counts every token that agrees. One behind a disagreement was predicted after a token"
         " that is gone: stop at the"
         " first.": lambda predicted, greedy: 1 + sum(a == b for a, b in zip(predicted[1:], greedy)),
-        "greedy[i] follows predicted[i],"
-        " so it is predicted[i + 1] that it must equal.": lambda predicted, greedy: next(
-            (i for i, (a, b) in enumerate(zip(predicted, greedy)) if a != b), len(predicted)
-        ),
+        "greedy[i] follows predicted[i], so it is predicted[i + 1] that it must equal.": _agreeing,
         "the target's own next token begins the next block; here it is not counted.": 1,
     },
 )

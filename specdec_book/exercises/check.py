@@ -9,9 +9,10 @@ are here, each beside its check.
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ def same(given: Any, right: Any) -> bool:
     """Return whether two numbers, or two rows of numbers, are equal up to rounding."""
     given, right = (np.asarray(x, dtype=float) for x in (given, right))
     return given.shape == right.shape and bool(np.allclose(given, right, rtol=1e-6, atol=1e-9))
+
+
+def leading(tests: Iterable[bool]) -> int:
+    """Return how many tests pass before the first that fails."""
+    return len([*takewhile(bool, tests)])
 
 
 def concluded(fn: Callable, outcome: Outcome) -> Outcome:

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from specdec_book.exercises.check import Check
+from specdec_book.exercises.check import Check, leading
 
 DISTRIBUTIONS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.25, 0.05], [0.25, 0.05, 0.3, 0.15, 0.25]]
 TIED = [0.4, 0.3, 0.3]
@@ -112,11 +112,7 @@ check_positions_scored = Check(
 )
 
 
-def _accepted(ratios: Sequence[float], uniforms: Sequence[float]) -> int:
-    passed = [u < r for r, u in zip(ratios, uniforms)]
-    return passed.index(False) if False in passed else len(passed)
-
-
+_accepted = lambda ratios, uniforms: leading(u < r for r, u in zip(ratios, uniforms))
 check_accepted = Check(
     "fn(ratios, uniforms) → number of accepted drafts. ratios[i]: p/q of draft i.",
     _accepted,

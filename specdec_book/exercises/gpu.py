@@ -4,7 +4,7 @@ the accepted drafts of a round without a read."""
 
 from collections.abc import Sequence
 
-from specdec_book.exercises.check import Check
+from specdec_book.exercises.check import Check, leading
 from specdec_lite import theory
 
 MAX_GAMMA = 16
@@ -168,15 +168,10 @@ check_both_costs = Check(
 )
 
 
-def accepted_drafts(uniforms: Sequence[float], p: Sequence[float], q: Sequence[float]) -> int:
-    """Return the number of drafts before the first failed test."""
-    return [*_tests(uniforms, p, q), False].index(False)
-
-
 _tests = lambda u, p, q: [x < a / b for x, a, b in zip(u, p, q)]
 check_accepted = Check(
     "fn(uniforms, p, q) → accepted drafts",
-    accepted_drafts,
+    lambda *case: leading(_tests(*case)),
     [  # uniforms, p and q of the drafted tokens
         ([0.2, 0.9, 0.1], [0.5, 0.2, 0.8], [0.5, 0.4, 0.4]),
         ([0.3, 0.4], [0.4, 0.6], [0.8, 0.6]),
@@ -190,8 +185,8 @@ check_accepted = Check(
         "the drafts before the first failure stay.": lambda u, p, q: (
             int(all(_tests(u, p, q))) * len(p)
         ),
-        "the test is u < p ÷ q: at equality the draft is rejected.": lambda u, p, q: (
-            [x <= a / b for x, a, b in zip(u, p, q)] + [False]
-        ).index(False),
+        "the test is u < p ÷ q: at equality the draft is rejected.": lambda u, p, q: leading(
+            x <= a / b for x, a, b in zip(u, p, q)
+        ),
     },
 )

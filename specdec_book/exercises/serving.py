@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_book.exercises.check import Check
+from specdec_book.exercises.check import Check, leading
 from specdec_lite.scheduling import within
 
 MOVES = [[1, -1, -1, -1], [-1, -1, 2, 2], [-1, 3, 2, 2], [-1, -1, -1, -1]]
@@ -168,7 +168,7 @@ def _speeds(
 
 def _admitted(chances: Sequence[float], times: Sequence[float], **options) -> int:
     speeds = _speeds(chances, times, **options)
-    return next((k for k in range(len(chances)) if speeds[k + 1] <= speeds[k]), len(chances))
+    return leading(speeds[1:] > speeds[:-1])
 
 
 check_admitted = Check(

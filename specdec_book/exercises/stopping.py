@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_book.exercises.check import Check
+from specdec_book.exercises.check import Check, leading
 
 
 def _length(q: Sequence[float], threshold: float, after: int = 1) -> int:
-    at = next((i for i, value in enumerate(q) if value < threshold), None)
-    return len(q) if at is None else at + after
+    return min(leading(value >= threshold for value in q) + after, len(q))
 
 
 check_length = Check(
@@ -27,17 +26,16 @@ check_length = Check(
         " after it, never before.": {"after": 0},
         "drafting ends at the first unsure token; you count sure ones"
         " after it.": lambda q, threshold: sum(value >= threshold for value in q),
-        "a token exactly at the threshold is sure enough: stop below it.": lambda q, threshold: (
-            next((i + 1 for i, value in enumerate(q) if value <= threshold), len(q))
+        "a token exactly at the threshold is sure enough: stop below it.": lambda q, threshold: min(
+            leading(value > threshold for value in q) + 1, len(q)
         ),
     },
 )
 
 
 def _risk_length(chances: Sequence[float], risk: float, after: int = 1) -> int:
-    alive = np.cumprod(chances)
-    at = next((i for i, chance in enumerate(alive) if 1 - chance > risk), None)
-    return len(chances) if at is None else at + after
+    sure = leading(1 - alive <= risk for alive in np.cumprod(chances))
+    return min(sure + after, len(chances))
 
 
 check_risk_length = Check(
@@ -56,19 +54,14 @@ check_risk_length = Check(
         "that looks at one token at a time: all tokens so far are accepted with the product of"
         " their chances.": lambda chances, risk: _length(chances, 1 - risk),
         "probabilities of rejection do not add up:"
-        " multiply the chances of acceptance.": lambda chances, risk: next(
-            (i + 1 for i in range(len(chances)) if sum(1 - a for a in chances[: i + 1]) > risk),
-            len(chances),
+        " multiply the chances of acceptance.": lambda chances, risk: min(
+            leading(np.cumsum(1 - np.array(chances)) <= risk) + 1, len(chances)
         ),
     },
 )
 
 
-def _agreement(guess: Sequence[int], text: Sequence[int]) -> int:
-    pairs = enumerate(zip(guess, text))
-    return next((i for i, (a, b) in pairs if a != b), len(guess))
-
-
+_agreement = lambda guess, text: leading(a == b for a, b in zip(guess, text))
 check_score = Check(
     "fn(guess, text) → tokens that a round with this draft would have emitted",
     lambda guess, text: _agreement(guess, text) + 1,

@@ -4,7 +4,7 @@ draft learns from, masks, the best choice among k tokens, blocks of several toke
 import math
 from collections.abc import Sequence
 
-from specdec_book.exercises.check import Check
+from specdec_book.exercises.check import Check, leading
 from specdec_lite.theory import total_variation
 
 LAWS = [
@@ -103,8 +103,7 @@ check_fed = Check(
 
 
 def _kept(ranks: Sequence[Sequence[int]], k: int) -> float:
-    counts = [next((i for i, rank in enumerate(row) if rank >= k), len(row)) for row in ranks]
-    return sum(counts) / len(counts)
+    return sum(leading(rank < k for rank in row) for row in ranks) / len(ranks)
 
 
 check_kept = Check(
