@@ -21,20 +21,17 @@ STATIC_TREE = TokenTree.best([[0.6, 0.15, 0.08, 0.05]] * 5, MAX_NODES)
 class TreeGrowth(Interactive):
     """Trees that grow node by node up to a budget, the likeliest node first.
 
-    Attributes:
-        contexts: {"text", "grown", "static"} each. A tree is a list of at most 12 nodes {"word",
-            "parent", "worth", "right"}, parents before children. "worth": product of q along the
-            node's path. "right": whether the target's greedy text runs through the node.
-        budget: Number of nodes on display, 1 … 12.
-        context: Number of the text on display, from 0.
+    A tree is a list of at most 12 nodes {"word", "parent", "worth", "right"}, parents before
+    children. "worth": product of q along the node's path. "right": whether the target's greedy text
+    runs through the node.
     """
 
     module = "growth"
     label = "A tree that grows with the drafter's confidence, beside a tree with a fixed shape"
 
-    contexts = traitlets.List(traitlets.Dict(), minlen=1)
-    budget = traitlets.Int(8, min=1, max=MAX_NODES)
-    context = traitlets.Int(0, min=0)
+    contexts = traitlets.List(traitlets.Dict(), minlen=1)  # {"text", "grown", "static"} each
+    budget = traitlets.Int(8, min=1, max=MAX_NODES)  # nodes on display
+    context = traitlets.Int(0, min=0)  # number of the text on display
 
     @traitlets.validate("contexts")
     def _are_trees(self, proposal):
