@@ -19,6 +19,7 @@ sys.modules.setdefault("rfc3987_syntax", None)
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "site")]
 import browser  # noqa: E402
+from chosen import one_of  # noqa: E402
 from mounting import bare_page, patience, settle  # noqa: E402
 
 import specdec_lite  # noqa: E402, F401  (before torch: it bounds the spin of OpenMP's threads)
@@ -185,6 +186,28 @@ def mounted(new_page) -> Callable:
         return page
 
     return mount
+
+
+@pytest.fixture(params=one_of("used", [((1280, "light"),), ((390, "dark"),)]))
+def used(mounted, request) -> Iterator[Callable]:
+    """used(widget, **options) -> the same on a laptop, or on a phone in the dark.
+
+    Whatever the test did with it, it is no wider than its page, no key but Enter was heard outside,
+    and axe finds no fault.
+    """
+    from browsing import accessibility_faults  # it needs what is above
+
+    pages, (width, theme) = [], request.param
+
+    def use(widget, **options):
+        pages.append(mounted(widget, width, theme, **options))
+        return pages[-1]
+
+    yield use
+    for page in pages:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert {*page.evaluate("heard")} <= {"Enter"}, "its keys must not reach the notebook"
+        assert accessibility_faults(page) == []
 
 
 def pytest_make_parametrize_id(config, val, argname):

@@ -22,7 +22,7 @@ RULES = tuple(
 )
 """Rules of the bench: three lossless ones, three that readers invent, one lossy on purpose, seven
 published mistakes."""
-TASKS = ("half", "from_p", "lenient", "second_draw")
+TASKS = ("from_p", "lenient", "second_draw")
 WIDTHS = (4.0, 2.0, 1.0, 0.5)
 """Bytes per weight in the roofline's menu."""
 POLICIES = ("constant", "heuristic", "confidence", "entropy", "oracle")
@@ -44,7 +44,6 @@ class Bench(Interactive):
     q = List(Float(min=0, max=1), [0.3, 0.5, 0.2], minlen=3, maxlen=8)  # the draft's
     rule = Enum(RULES, "exact")
     task = Enum(TASKS)  # what the reader is asked to find
-    names = List(Unicode(), maxlen=8)  # of the tokens; those without one are called A, B, …
     seed = Int(0, min=0)  # of the draws
     siblings = Bool(False)  # whether several tokens are drawn at one position and verified in turn
     rejected = Int(0, min=0, max=3)  # siblings so far; p then becomes the residual
@@ -178,7 +177,6 @@ class Roofline(Interactive):
     batch = Int(1, min=1, max=256)
     tokens = Int(1, min=1, max=32)  # per sequence and pass
     cache = Float(0.0, min=0, max=1e11)  # bytes of keys and values per sequence
-    machines = List(Dict())  # measured ones for the menu: {"label", any of the numbers above} each
 
 
 class SecondWord(Interactive):

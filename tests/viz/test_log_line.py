@@ -10,15 +10,14 @@ from specdec_lite.diagnosis.metrics import explain
 
 
 @pytest.mark.browser
-def test_it_reads_what_is_typed(mounted):
-    page = mounted(LogLine(), 1000)
+def test_it_reads_what_is_typed(used):
+    page = used(LogLine())
     says(page, ".sdl-summary", "Paste a line")
     page.locator("textarea").fill("accept len: 2.54, accept rate: 0.39")
     says(page, "details dl", "SGLang")
     says(page, "dl", "2.54")
     page.locator("textarea").fill("nothing")
     says(page, ".sdl-summary", "none of the known formats")
-    assert page.evaluate("heard.length") == 0, "its keys must not reach the notebook"
 
 
 @pytest.mark.browser

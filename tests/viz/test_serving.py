@@ -18,8 +18,8 @@ def test_capacity_is_the_memory_beside_the_weights():
 
 
 @pytest.mark.browser
-def test_the_task_is_solved_by_keyboard(mounted):
-    page = mounted(Serving(), 1000)
+def test_the_task_is_solved_by_keyboard(used):
+    page = used(Serving())
     says(page, ".sdl-task-state", "still helps")
     load = page.locator("[data-name=load]")
     load.focus()
@@ -31,7 +31,6 @@ def test_the_task_is_solved_by_keyboard(mounted):
         if "Solved" in page.locator(".sdl-task-state").inner_text():
             break
     says(page, ".sdl-task-state", "Solved")
-    assert page.evaluate("heard.length") == 0, "its keys must not reach the notebook"
 
 
 @pytest.mark.browser

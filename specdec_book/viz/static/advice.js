@@ -181,47 +181,40 @@ function nodesOf(text) {
   return [make("ol", {}, ...items.map((item) => make("li", {}, ...inline(item))))];
 }
 
-const DEFAULTS = { ...TABLE.situations[0].inputs, tau: 0, gamma: 3, speedup: 0, alpha: 0 };
-
-function render({ model, el }) {
-  const id = newId("advice");
-  const state = () => stateOf(model, DEFAULTS);
-  const change = (values) => assign(model, values);
-  const optionsOf = (name) =>
-    INPUTS[name].map((entry) => (typeof entry === "number" ? { key: entry, name: String(entry) } : entry));
-  const menus = Object.entries(TABLE.menus).map(([name, label]) => {
-    const options = optionsOf(name);
-    const labels = options.map((option) => ({ label: option.name }));
-    const node = indexMenu(`${id}-${name}`, labels, (i) => change({ [name]: options[i].key }));
-    return [name, node, field(`${id}-${name}`, label, node)];
-  });
-  const [boxes, showBoxes] = numberBoxes(id, TABLE.measured, change);
+function render(context) {
+  const menuOf = ([name, text]) => {
+    const keys = INPUTS[name].map((entry) => entry.key ?? entry);
+    return {
+      name,
+      text,
+      options: INPUTS[name].map((entry) => ({ label: entry.name ?? String(entry) })),
+      read: (i) => keys[i],
+      place: (key) => keys.indexOf(key),
+    };
+  };
   const answer = make("dl", { class: "sdl-card", "aria-live": "polite", tabindex: 0 });
-  const note = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-advice", "aria-label": "How to serve your target" },
-    controlRow(...menus.map(([, , node]) => node)),
-    answer,
-    controlRow(...boxes),
-    note,
-  );
-  root.addEventListener("keydown", (event) => event.stopPropagation());
-  const draw = () => {
-    const s = state();
-    for (const [name, node] of menus)
-      node.value = String(optionsOf(name).findIndex((option) => option.key === s[name]));
-    showBoxes(s);
-    const rows = card(s);
+  const draw = (s) => {
     answer.replaceChildren(
-      ...rows.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...nodesOf(text))]),
+      ...card(s).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...nodesOf(text))]),
     );
     const { batch, factor } = engineFor(s, networks(stateFrom(s)));
-    note.textContent = batch
+    const note = batch
       ? `Calibrated: your engine’s overheads are ${factor.toFixed(2)} times the fitted ones. Gain and schedule follow.`
       : "After the first run, synthetic or not, enter its τ and its speedup at this number of requests: they set the cost of a round. α comes from your own text.";
+    return [[], () => [note, ""]];
   };
-  return live({ model, el }, root, Object.keys(DEFAULTS), draw, () => {});
+  const spec = {
+    name: "advice",
+    label: "How to serve your target",
+    values: [...Object.keys(TABLE.menus), ...TABLE.measured.map(([name]) => name)],
+    controls: [...Object.entries(TABLE.menus).map(menuOf), ...boxesOf(TABLE.measured)],
+  };
+  const layout = ({ spoken, controls }) => {
+    const nodes = Object.values(controls);
+    const count = Object.keys(TABLE.menus).length;
+    return [controlRow(...nodes.slice(0, count)), answer, controlRow(...nodes.slice(count)), spoken];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas: { card } };

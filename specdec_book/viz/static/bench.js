@@ -192,17 +192,6 @@ const fooled = (id, explanation) => ({
   },
 });
 const TASKS = {
-  half: {
-    words:
-      "leave the rule on speculative sampling and move only the bars of q until the rule keeps half of the drafts. Does it still emit p?",
-    state(s, r) {
-      if (s.rule !== "exact") return needsRule(s, "exact");
-      const isHalf = Math.abs(r.acceptance - 0.5) < 0.0125;
-      return isHalf
-        ? "Solved: half of the drafts are rejected, and the rule still emits p. A worse draft model costs speed, not text."
-        : `The rule keeps ${percent(r.acceptance)} of the drafts, and it emits p.`;
-    },
-  },
   from_p: fooled(
     "from_p",
     "Here q is nearly a multiple of p, plus mass on tokens that p does not have. One pair is not a test of a rule.",
@@ -335,7 +324,7 @@ const HEADS = [
 ];
 const numbersOfTokens = (s, r, run) =>
   s.p.map((v, i) => [
-    s.name(i),
+    NAMES[i],
     v.toFixed(3),
     s.q[i].toFixed(3),
     r.drawn[i] > 0 ? r.accept[i].toFixed(3) : "never drawn",
@@ -384,10 +373,8 @@ function render({ model, el }) {
     const { p, q } = rows();
     const settings = valuesOf(model, ["rejected", "rule", "seed"]);
     const { distribution, share } = formulas.residualAfter(p, q, settings.rejected);
-    return { ...settings, p: distribution, q, share, name: nameOf };
+    return { ...settings, p: distribution, q, share };
   };
-  const names = model.get("names");
-  const nameOf = (i) => names[i] ?? NAMES[i];
   const change = (values) => assign(model, values);
   let [run, sliders, repaint] = [null, [], null];
   // A run of draws belongs to its settings.
@@ -452,7 +439,6 @@ function render({ model, el }) {
     make("div", { class: "sdl-charts" }, trace.node),
     numbersTable("All numbers as a table", HEADS, body),
   );
-  distance.addEventListener("toggle", () => repaint()); // a closed drawing has no width
   const [key, drawn] = [make("figcaption"), make("span", { class: "sdl-note" })];
   const shared = {
     key: "pq",
@@ -469,7 +455,7 @@ function render({ model, el }) {
   function build(count) {
     const onInput = (name, i, value) => change({ [name]: formulas.setShare(rows()[name], i, value) });
     sliders = Array.from({ length: count }, (_, i) =>
-      ["p", "q"].map((name) => barSlider(name, nameOf(i), i, `${id}-${name}-${i}`, onInput)),
+      ["p", "q"].map((name) => barSlider(name, NAMES[i], i, `${id}-${name}-${i}`, onInput)),
     );
     bars.replaceChildren(...sliders.flatMap(([p, q]) => [q.node, p.node]), axisRow());
   }
@@ -510,7 +496,7 @@ function render({ model, el }) {
     label: "Rejection-sampling bench",
     task: words,
     longestState: "room ".repeat(26),
-    listens: ["p", "q", "rule", "seed", "rejected"],
+    values: ["p", "q", "rule", "seed", "rejected"],
     shared,
   };
   const controls = [

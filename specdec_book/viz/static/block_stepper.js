@@ -188,7 +188,7 @@ function render({ model, el }) {
   const title = make("p", { class: "sdl-heading" });
   const body = make("tbody");
   const passes = chart("Target passes so far", "Without the pass over the prompt.", "", { height: 110 });
-  const legend = LEGEND.map(([kind, words]) => make("li", {}, tokenNode(kind, words)));
+  const legend = LEGEND.map(([kind, words]) => tokenNode(kind, words));
   const heads = columns(["position", "block", "target predicts", "verdict", "next block"]);
   const total = Math.max(...Object.values(formulas.counts(rounds, moments.length - 1)));
   return stepper({ model, el }, moments, {
@@ -201,7 +201,7 @@ function render({ model, el }) {
     pace: PACE,
     label: "Block stepper",
     kinds: "sdl-fates sdl-stepper",
-    layout: ({ task, slider, bar, spoken, box, repaint }) => [
+    layout: ({ task, slider, bar, spoken, box }) => [
       task,
       make("div", { class: "sdl-blocks-controls" }, slider, bar.node),
       make("div", {}, spoken),
@@ -215,8 +215,8 @@ function render({ model, el }) {
           make(
             "div",
             {},
-            phoneFold("Target passes so far", {}, repaint, passes.node),
-            phoneFold("The text so far", {}, () => {}, box, make("ul", { class: "sdl-legend" }, ...legend)),
+            phoneFold("Target passes so far", "", passes.node),
+            phoneFold("The text so far", "", box, legendOf(...legend)),
           ),
         ),
       ),

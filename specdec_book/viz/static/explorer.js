@@ -345,8 +345,8 @@ function readouts(s, r, preset) {
   return numbers;
 }
 
-function render({ model, el }) {
-  const id = newId("explorer");
+function render(context) {
+  const { model } = context;
   const isLevers = model.get("levers"); // for measured pairs: the point stays while sliders move
   let given, choices, own;
   const values = () => valuesOf(model, NUMBERS);
@@ -354,59 +354,39 @@ function render({ model, el }) {
     Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
   let preset = null;
   let repaint;
-  const state = () => ({ measured: preset?.measured && preset.gamma ? preset : null, ...values() });
+  const measured = () => (preset?.measured && preset.gamma ? preset : null);
   const change = (changes, from = isLevers ? preset : null) => {
     preset = from;
     assign(model, changes);
   };
-  const [nodes, showSliders] = numberFields(id, [...SLIDERS, ...CORRECTIONS], change);
   const pick = (value) => {
     const picked = choices[value] ?? null;
     const start = { step_cost: 0, overhead: 0, plain_overhead: 0 };
     const numbers = NUMBERS.filter((name) => picked && name in picked).map((name) => [name, picked[name]]);
     change(picked ? { ...start, ...Object.fromEntries(numbers) } : {}, picked);
-    own = state();
+    own = values();
     repaint(); // the model reports no change between two presets with the same values
   };
   const start = make("div");
+  const id = `${newId("explorer")}-preset`;
   // The menu of the presets, rebuilt when the kernel has measured another pair.
   const offer = () => {
     if (given === model.get("presets") && choices) return;
     given = model.get("presets");
     choices = [...(isLevers ? [] : presets), ...(given ?? [])];
     preset = (given ?? []).findLast((choice) => choice.measured && matches(choice)) ?? null;
-    own = state();
+    own = values();
     const options = choices.map(({ label, group = "Measured" }, value) => ({ value, label, group }));
     const first = isLevers ? [] : [{ value: "", label: "your own values" }];
-    start.replaceChildren(menu(`${id}-preset`, [...first, ...options], pick));
-  };
-  const height = RATIO.top + (isLevers ? RATIO.low : RATIO.height) + RATIO.below;
-  const charts = {
-    curve: chart("Speedup by draft length", "", "", { height }),
-    plane: chart("Best speedup by α and c", "Lines: speedup at the best γ. Drag the dot.", "", {
-      height: PLANE,
-    }),
-    round: chart("", "", "", { height: 74, "aria-label": "Cost of the same tokens, speculative and plain" }),
+    start.replaceChildren(menu(id, [...first, ...options], pick));
   };
   const key = make("ul", { class: "sdl-keys" });
-  charts.curve.node.firstChild.remove();
-  charts.round.node.firstChild.after(key);
-  charts.round.node.classList.add("sdl-headed");
   const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the smallest α at which some draft length still doubles the speed?`;
-  const ask = isLevers
+  const [task, longestState] = isLevers
     ? ["move one slider only, so that the prediction rises by a quarter. Which of α, γ and c can do it?", ""]
     : [words, solved(0, 24)];
-  const facts = make("dl", { class: "sdl-readouts" });
+  const [facts, gains, numbers] = [0, 1, 2].map(() => make("dl", { class: "sdl-readouts" }));
   const by = make("p", { class: "sdl-note" });
-  const gains = make("dl", { class: "sdl-readouts" });
-  const answer = foldOf("Each lever alone", gains);
-  const numbers = make("dl", { class: "sdl-readouts" });
-  const more = foldOf("All numbers", numbers);
-  const plane = foldOf("The best speedup by α and c", chartRow(charts.plane.node));
-  plane.addEventListener("toggle", () => draw()); // a closed drawing has no width
-  const pairs = field(`${id}-preset`, isLevers ? "Pair" : "Start from", start);
-  if (isLevers) pairs.classList.add("sdl-pair"); // the name of a pair needs more room than a slider
-  const picks = {};
   const about = (s) => {
     const { label, measured, by: who, source } = preset ?? {};
     const off = measured ? Math.round(100 * (predicted(own) / measured - 1)) : 0;
@@ -420,53 +400,78 @@ function render({ model, el }) {
     );
     return preset ? `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${words}. ` : "";
   };
-  const draw = () => {
+  let figures;
+  const draw = (s) => {
     offer();
-    const s = state();
+    Object.assign(s, { measured: measured() });
     const r = consequences(s);
-    showSliders(s);
     start.firstChild.value = preset ? String(choices.indexOf(preset)) : "";
     const miss = isLevers ? about(s) : "";
-    const paint = (name, drawChart, ...rest) => {
-      picks[name] = drawChart(...blank(charts[name], 240, 560), ...rest);
-    };
-    paint("curve", drawCurve, s, r);
-    if (plane.open) paint("plane", drawPlane, s);
-    paint("round", drawRound, s, r);
     const now = r.isCorrected ? r.corrected[s.gamma - 1] : r.plain[s.gamma - 1];
-    charts.round.node.querySelector(".sdl-heading").textContent =
+    figures.round.node.querySelector(".sdl-heading").textContent =
       `A round of ${plural(s.gamma, "draft")} emits ${r.tokens.toFixed(2)} tokens: ${times(now)} as fast`;
     key.replaceChildren(...keys(s, r));
-    charts.curve.node.querySelector("figcaption").textContent =
+    figures.curve.node.querySelector("figcaption").textContent =
       `${miss}${r.isCorrected ? "Dashed: with t, o and o₀." : ""}`;
     define(numbers, readouts(s, r, preset));
-    return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)]];
+    return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)], r];
   };
-  for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
   const spec = {
     name: "explorer",
     label: "Explorer of the speedup by α, γ and c",
-    task: ask[0],
-    longestState: ask[1],
-    listens: ["presets", ...NUMBERS],
+    task,
+    longestState,
+    values: ["presets", ...NUMBERS],
+    change,
+    controls: [...SLIDERS, ...CORRECTIONS],
+    charts: {
+      round: {
+        title: "",
+        caption: "",
+        height: 74,
+        label: "Cost of the same tokens, speculative and plain",
+        draw: drawRound,
+      },
+      curve: {
+        title: "Speedup by draft length",
+        caption: "",
+        height: RATIO.top + (isLevers ? RATIO.low : RATIO.height) + RATIO.below,
+        drag: true,
+        draw: drawCurve,
+      },
+      plane: {
+        title: "Best speedup by α and c",
+        caption: "Lines: speedup at the best γ. Drag the dot.",
+        height: PLANE,
+        drag: true,
+        draw: drawPlane,
+      },
+    },
   };
-  const [main, corrections] = [nodes.slice(0, SLIDERS.length), nodes.slice(SLIDERS.length)];
-  const layout = ({ task, spoken, ...own }) => {
-    ({ repaint } = own);
+  const layout = ({ task, spoken, controls, charts, ...parts }) => {
+    ({ repaint } = parts);
+    figures = charts;
+    charts.curve.node.firstChild.remove();
+    charts.round.node.firstChild.after(key);
+    charts.round.node.classList.add("sdl-headed");
+    const pairs = field(id, isLevers ? "Pair" : "Start from", start);
+    if (isLevers) pairs.classList.add("sdl-pair"); // the name of a pair needs more room than a slider
+    const [main, corrections] = [SLIDERS, CORRECTIONS].map((list) => list.map(({ name }) => controls[name]));
+    const folds = [foldOf("About this pair", by, facts), foldOf("Each lever alone", gains)];
     return [
       task,
       controlRow(pairs, ...main),
       chartRow(charts.round.node, charts.curve.node),
       spoken,
       foldRow(
-        ...(isLevers ? [foldOf("About this pair", by, facts), answer] : []),
-        plane,
+        ...(isLevers ? folds : []),
+        foldOf("The best speedup by α and c", chartRow(charts.plane.node)),
         foldOf("More costs: t, o, o₀, ĉ", controlRow(...corrections)),
-        more,
+        foldOf("All numbers", numbers),
       ),
     ];
   };
-  return panel({ model, el }, spec, layout, draw);
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas: { ...formulas, levers, leverState }, presets };

@@ -39,11 +39,11 @@ const formulas = {
 };
 
 // The root is a dot; a node beyond the budget is an empty outline.
-function drawTree(svg, nodes, budget) {
+function drawTree(svg, width, nodes, budget) {
   const places = formulas.places(nodes);
   const levels = Math.max(2, ...places.map(({ column }) => column));
   const rows = 1 + Math.max(0, ...places.map(({ row }) => row));
-  const step = ((widthOf(svg) || 320) - ROOT) / levels;
+  const step = (width - ROOT) / levels;
   const pill = Math.min(96, step - GAP);
   const at = (node) =>
     node < 0
@@ -54,7 +54,6 @@ function drawTree(svg, nodes, budget) {
           end: ROOT + GAP + (places[node].column - 1) * step + pill,
         };
   svg.setAttribute("height", rows * ROW + 6);
-  svg.replaceChildren();
   nodes.forEach(({ parent, right }, node) => {
     const [from, to] = [at(parent), at(node)];
     const kind = node >= budget ? "ghost" : right ? "seen" : "quiet";
@@ -135,63 +134,60 @@ function rowsOf(s) {
   );
 }
 
-function render({ model, el }) {
-  const id = newId("growth");
-  const state = () => valuesOf(model, NAMES);
-  openAt(model, "context", formulas.opening(state().contexts, state().budget));
-  const start = state();
-  const size = Math.max(
-    ...start.contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)),
-  );
-  const budgets = { name: "budget", text: "budget, in nodes", min: 1, max: size };
-  const change = (values) => assign(model, values);
-  const [budget, showBudget] = numberField(`${id}-budget`, budgets, change);
+function render(context) {
+  const { model } = context;
+  const [contexts, opening] = ["contexts", "budget"].map((name) => model.get(name));
+  openAt(model, "context", formulas.opening(contexts, opening));
+  const size = Math.max(...contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)));
   const ending = (text) => text.slice(-46).replace(/^\S*\s+/, ""); // begins with a whole word
-  const labels = start.contexts.map(({ text }) => ({ label: `… ${ending(text).replaceAll("\n", "⏎")}` }));
-  const text = indexMenu(`${id}-text`, labels, (context) => change({ context }));
-  const [left, right] = [0, 1].map(() => make("svg", { role: "img" }));
+  const options = contexts.map(({ text }) => ({ label: `… ${ending(text).replaceAll("\n", "⏎")}` }));
   const body = make("tbody");
   const heads = ["node", "grown", "path probability", "accepted", "fixed", "path probability", "accepted"];
-  const table = numbersTable("Nodes of both trees", heads, body);
-  const paint = () => {
-    const s = state();
-    const { grown, static: fixed } = s.contexts[s.context];
-    showBudget(s.budget);
-    text.value = s.context;
-    for (const [svg, nodes, name] of [
-      [left, grown, "Grown"],
-      [right, fixed, "Fixed"],
-    ]) {
-      drawTree(svg, nodes, s.budget);
-      svg.setAttribute(
-        "aria-label",
-        `${name} tree of ${Math.min(s.budget, nodes.length)} nodes. The table below lists every node.`,
-      );
-    }
+  const draw = (s) => {
     body.replaceChildren(...rowsOf(s));
     return [numbers(s), () => [sentence(s), taskState(s)]];
   };
+  const tree = (key, name, title, caption) => ({
+    title,
+    caption,
+    size: "sdl-half",
+    draw(svg, width, s) {
+      const nodes = s.contexts[s.context][key];
+      drawTree(svg, width, nodes, s.budget);
+      const words = `${name} tree of ${Math.min(s.budget, nodes.length)} nodes. The table below lists every node.`;
+      svg.setAttribute("aria-label", words);
+    },
+  });
   const spec = {
     name: "growth",
     label: "A grown tree beside a fixed tree",
     task: "find the smallest budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
     longestState: "Here the fixed tree wins, 3 to 2: the drafter was confident of a wrong word.",
     delay: 100,
-    listens: ["budget", "context"],
+    values: NAMES,
+    controls: [
+      { name: "context", id: "text", text: "the text so far", options },
+      { name: "budget", text: "budget, in nodes", min: 1, max: size },
+    ],
+    charts: {
+      grown: tree(
+        "grown",
+        "Grown",
+        "Grown by the drafter's confidence",
+        "Dashed: beyond the budget. Green: accepted.",
+      ),
+      fixed: tree("static", "Fixed", "Fixed shape", "The same branches after every text."),
+    },
   };
-  const captions = ["Dashed: beyond the budget. Green: accepted.", "The same branches after every text."].map(
-    (words) => make("figcaption", {}, words),
-  );
-  const fixed = figure("Fixed shape", "sdl-half", right, captions[1]);
-  const layout = ({ task, spoken, tiles: [few, rest] }) => [
+  const layout = ({ task, spoken, tiles: [few, rest], controls, charts }) => [
     task,
-    controlRow(field(`${id}-text`, "the text so far", text), budget),
-    chartRow(figure("Grown by the drafter's confidence", "sdl-half", left, captions[0]), fixed),
+    controlRow(controls.context, controls.budget),
+    chartRow(charts.grown.node, charts.fixed.node),
     make("div", {}, spoken),
     few,
-    foldRow(rest, foldOf("Both trees as numbers", table)),
+    foldRow(rest, foldOf("Both trees as numbers", numbersTable("Nodes of both trees", heads, body))),
   ];
-  return panel({ model, el }, spec, layout, paint);
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

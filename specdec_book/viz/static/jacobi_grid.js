@@ -131,42 +131,34 @@ function taskState(runs, run, passes) {
     : `Not yet: ${rows.length} passes for ${formulas.total(rows)} tokens. Another first guess takes fewer.`;
 }
 
-function render({ model, el }) {
+function render(context) {
+  const { model } = context;
   const runs = model.get("runs");
-  const id = newId("jacobi");
   const run = () => Math.min(runs.length - 1, Math.max(0, model.get("run") ?? 0));
   const rows = () => runs[run()].rows;
   const passes = () => Math.min(rows().length, Math.max(0, model.get("moment") ?? 0));
-  const set = (name, value) => assign(model, { [name]: value });
   const states = runs.flatMap(({ rows }, i) => [0, rows.length].map((at) => taskState(runs, i, at)));
   const sentences = runs.flatMap(({ rows }) => [...rows, "end"].map((_, at) => sentence(rows, at)));
-  const options = runs.map(({ start }) => ({ label: start }));
-  const pick = indexMenu(`${id}-start`, options, (value) => {
-    set("run", value);
-    bar.go(0);
-  });
   let spoken;
   const bar = transport({
     last: () => rows().length,
     now: passes,
-    set: (at) => set("moment", at),
-    onPlay: (isPlaying) => {
-      spoken.ariaLive = isPlaying ? "off" : "polite";
-    },
+    set: (moment) => assign(model, { moment }),
+    spoken: () => spoken,
   });
   const gains = formulas.gains(rows());
   openAt(model, "moment", 1 + gains.indexOf(Math.max(...gains)));
+  const id = newId("jacobi");
   const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, bar.go);
   const columns = make("colgroup");
   const head = make("tr");
   const body = make("tbody");
   const table = make("table", {}, columns, make("thead", {}, head), body);
   const grid = scroll("Guesses by pass and position", table);
-  const legend = Object.entries(LEGEND).map(([fate, text]) => make("li", {}, word({ text, fate })));
   let headOf = null;
-  const draw = () => {
+  const draw = (s) => {
     const [now, done] = [rows(), passes()];
-    pick.value = String(run());
+    s.run = run();
     input.max = now.length;
     input.value = done;
     output.textContent = `${done} of ${now.length}`;
@@ -192,22 +184,28 @@ function render({ model, el }) {
     longestState: longest(states),
     longestSentence: longest(sentences),
     delay: 100,
-    listens: ["run", "moment"],
+    values: ["run", "moment"],
+    change(changes) {
+      assign(model, changes);
+      bar.go(0);
+    },
+    controls: [
+      { name: "run", id: "start", text: "First guess", options: runs.map(({ start }) => ({ label: start })) },
+    ],
   };
-  const fields = [field(`${id}-start`, "First guess", pick), field(id, "Passes done", output, input)];
-  const layout = ({ task, tiles, ...own }) => {
+  const layout = ({ task, tiles, controls, ...own }) => {
     ({ spoken } = own);
     return [
       task,
-      controlRow(...fields, bar.node),
+      controlRow(controls.run, field(id, "Passes done", output, input), bar.node),
       make("p", { class: "sdl-prompt" }, `Request: ${model.get("prompt") ?? ""}`),
       grid,
-      make("ul", { class: "sdl-legend" }, ...legend),
+      legendOf(...Object.entries(LEGEND).map(([fate, text]) => word({ text, fate }))),
       spoken,
       foldOf("Counts", ...tiles),
     ];
   };
-  const detach = panel({ model, el }, spec, layout, draw);
+  const detach = panel(context, spec, layout, draw);
   return () => {
     bar.stop();
     detach();

@@ -2,6 +2,7 @@
 
 const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title"]);
 const KEPT_KEYS = /^(Arrow(Left|Right|Up|Down)|Home|End|Page(Up|Down))$/;
+const TYPED = "select, textarea, input[type=number]";
 
 let instances = 0;
 const newId = (name) => `sdl-${name}-${++instances}`;
@@ -120,33 +121,32 @@ const scroll = (label, ...nodes) =>
 const figure = (title, size, ...nodes) =>
   make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
 
+// A drawing under its title; without a caption there is no place for one.
 function chart(title, caption, size, attributes) {
   const svg = make("svg", { role: "img", "aria-label": title, ...attributes });
-  return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
+  const below = caption === undefined ? [] : [make("figcaption", {}, caption)];
+  return { svg, node: figure(title, size, svg, ...below) };
 }
 
 const controlRow = (...nodes) => make("div", { class: "sdl-controls" }, ...nodes);
 const chartRow = (...nodes) =>
   make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...nodes));
+// entries: the nodes of a line of the legend, or a list of them.
+const legendOf = (...entries) =>
+  make("ul", { class: "sdl-legend" }, ...entries.map((nodes) => make("li", {}, ...[nodes].flat())));
 const foldRow = (...folds) => make("div", { class: "sdl-row sdl-folds" }, ...folds);
 const foldOf = (words, ...nodes) => make("details", {}, make("summary", {}, words), ...nodes);
 
 // A fold on a phone, where the controls and what they change must fit the screen; open and without a title elsewhere.
-// draw(): called after it was opened or closed.
-function phoneFold(words, attributes, draw, ...parts) {
-  const { class: names = "", ...rest } = attributes;
-  const summary = make("summary", {}, words);
-  const fold = make("details", { class: `sdl-phone-fold ${names}`.trim(), ...rest }, summary, ...parts);
+function phoneFold(words, names, ...parts) {
+  const fold = foldOf(words, ...parts);
+  fold.className = `sdl-phone-fold ${names}`.trim();
   const phone = matchMedia("(max-width: 30rem)");
   const follow = () => {
     fold.open = !phone.matches;
   };
   phone.addEventListener("change", follow);
   follow();
-  fold.addEventListener("toggle", () => {
-    widths = new WeakMap(); // a closed drawing had no width
-    draw();
-  });
   return fold;
 }
 
@@ -378,7 +378,7 @@ function openAt(model, name, value) {
 }
 
 // Shows an interactive. `draw` is called when its width changes, the listeners are called by the model's events.
-// Returns a function that removes them. Keys pressed in it do not move a notebook's cells.
+// Returns a function that removes them. Keys pressed in it do not move a notebook's cells, nor do those that are typed.
 function attach({ model, el }, root, listeners, draw) {
   let shown;
   const watcher = new ResizeObserver(([{ contentRect }]) => {
@@ -388,7 +388,7 @@ function attach({ model, el }, root, listeners, draw) {
     draw();
   });
   root.addEventListener("keydown", (event) => {
-    if (KEPT_KEYS.test(event.key)) event.stopPropagation();
+    if (KEPT_KEYS.test(event.key) || event.target.matches(TYPED)) event.stopPropagation();
   });
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
   const finding = model.get("finding"); // in bold above it, as above every figure
@@ -402,39 +402,61 @@ function attach({ model, el }, root, listeners, draw) {
   };
 }
 
-// Draws an interactive now and at every change of the model's `names`; returns a function that removes it.
-function live(context, root, names, draw, silence) {
-  const detach = attach(
-    context,
-    root,
-    Object.fromEntries(names.map((name) => [`change:${name}`, draw])),
-    draw,
+// Mounts an interactive: a frame with its task, at most three tiles in the open, and the spoken sentence.
+// spec: { name, label, kinds (further classes), task, longestState, longestSentence, delay, shared (see share), change
+// (how its controls change the model, without it as `assign` does) } and
+//   values: names of the model's values, which draw(values) is given
+//   controls: what `control` makes for each of these specs, and shows the model's value at every drawing
+//   charts: { name: { title, caption, size, height, label, drag, draw } }, of which draw(svg, width, values, ...rest) is
+//     called at every drawing; if it can be dragged, it returns what a point (x, y) changes
+// layout({ task, spoken, tiles, repaint, controls, charts }) returns its nodes in order, of which controls are by name.
+// draw(values) returns [its tiles as pairs, what announce is given, ...rest], or nothing while the model's values do not
+// fit one another. Returns a function that removes it.
+function panel({ model, el }, { name, label, kinds = "", task: words, delay = 150, ...spec }, layout, draw) {
+  const { values, controls: specs = [], change = (changes) => assign(model, changes) } = spec;
+  const { announce, silence, ...texts } = narration(words, spec.longestState, delay, spec.longestSentence);
+  const [tiles, showTiles] = numbersOf("All numbers");
+  const id = newId(name);
+  const made = specs.map((each) => [each.name, ...control(`${id}-${each.id ?? each.name}`, each, change)]);
+  const controls = Object.fromEntries(made.map(([key, node]) => [key, node]));
+  const charts = Object.fromEntries(
+    Object.entries(spec.charts ?? {}).map(
+      ([key, { title, caption, size = "", height, label: words = title }]) => [
+        key,
+        chart(title, caption, size, { ...(height && { height }), "aria-label": words }),
+      ],
+    ),
   );
-  draw();
+  const paint = () => {
+    const state = valuesOf(model, values);
+    const drawn = draw(state);
+    if (!drawn) return;
+    const [pairs, say, ...rest] = drawn;
+    for (const [key, , show] of made) show(state[key]);
+    for (const [key, each] of Object.entries(spec.charts ?? {}))
+      if (!charts[key].svg.closest("details:not([open])"))
+        charts[key].pick = each.draw(...blank(charts[key]), state, ...rest);
+    showTiles(pairs);
+    announce(say);
+  };
+  const attributes = { class: `sdl sdl-low ${kinds} sdl-${name}`, "aria-label": label };
+  const parts = { ...texts, tiles, repaint: paint, controls, charts };
+  const root = make("section", attributes, ...layout(parts));
+  for (const [key, each] of Object.entries(spec.charts ?? {}))
+    if (each.drag) follow(charts[key].svg, (x, y) => change(charts[key].pick(x, y)));
+  if (spec.shared) root.sdlState = spec.shared;
+  const opened = () => {
+    widths = new WeakMap(); // a closed drawing had no width
+    paint();
+  };
+  root.addEventListener("toggle", ({ target }) => target.querySelector("svg") && opened(), true);
+  const listeners = Object.fromEntries(values.map((value) => [`change:${value}`, paint]));
+  const detach = attach({ model, el }, root, listeners, paint);
+  paint();
   return () => {
     detach();
     silence();
   };
-}
-
-// Mounts an interactive: a frame with its task, at most three tiles in the open, and the spoken sentence.
-// spec: { name, label, kinds (further classes), task, longestState, longestSentence, delay, listens (names of the
-// model's values), shared (see share) }. layout({ task, spoken, tiles, repaint }) returns its nodes in order; draw()
-// draws it and returns [its tiles as pairs, what announce is given], or nothing while the model's values do not fit
-// one another. Returns a function that removes it.
-function panel(context, { name, label, kinds = "", task: words, delay = 150, ...spec }, layout, draw) {
-  const { announce, silence, ...texts } = narration(words, spec.longestState, delay, spec.longestSentence);
-  const [tiles, showTiles] = numbersOf("All numbers");
-  const attributes = { class: `sdl sdl-low ${kinds} sdl-${name}`, "aria-label": label };
-  const root = make("section", attributes, ...layout({ ...texts, tiles, repaint: () => paint() }));
-  if (spec.shared) root.sdlState = spec.shared;
-  const paint = () => {
-    const drawn = draw();
-    if (!drawn) return;
-    showTiles(drawn[0]);
-    announce(drawn[1]);
-  };
-  return live(context, root, spec.listens, paint, silence);
 }
 
 // Gives the model several values in one change.
@@ -482,11 +504,36 @@ function numberField(id, { name, text, note, values, ...spec }, change) {
   return [field(id, label, output, input), show, input];
 }
 
-// Labelled sliders of several numbers: [their nodes, show(values by name), their inputs].
-function numberFields(id, specs, change) {
-  const fields = specs.map((spec) => numberField(`${id}-${spec.name}`, spec, change));
-  const show = (values) => fields.forEach(([, each], i) => each(values[specs[i].name]));
-  return [fields.map(([node]) => node), show, fields.map(([, , input]) => input)];
+// An input of a number that a reader has measured: [its node, show(value)]. An empty one is 0.
+function numberBox(id, { name, text, note, max, isWhole }, change) {
+  const [min, step] = isWhole ? [1, 1] : [0, "any"];
+  const input = make("input", { id, type: "number", min, max, step, "data-name": name.replaceAll("_", "-") });
+  input.addEventListener("input", () => {
+    const value = Number(input.value) || 0;
+    change({ [name]: Math.min(max, Math.max(min, isWhole ? Math.round(value) : value)) });
+  });
+  const show = (value) => {
+    if (input !== document.activeElement) input.value = value > 0 ? value : "";
+  };
+  return [field(id, [`${text} `, make("small", {}, note)], input), show];
+}
+
+// A labelled control of one of the model's values: [its node, show(value)]. With `options`, { label, value, group } each,
+// it is a menu, and options without values of their own stand for their indices; with `isTyped` it is an input, else a
+// slider.
+function control(id, { options, isTyped, ...spec }, change) {
+  if (isTyped) return numberBox(id, spec, change);
+  if (!options) return numberField(id, spec, change);
+  const { name, text, read = options[0]?.value === undefined ? Number : String, place = String } = spec;
+  const select = menu(
+    id,
+    options.map((option, value) => ({ value, ...option })),
+    (value) => change({ [name]: read(value) }),
+  );
+  const show = (value) => {
+    select.value = place(value);
+  };
+  return [field(id, text, select), show];
 }
 
 // Formulas of several interactives; tests compare them with specdec_lite.
@@ -576,8 +623,8 @@ function moves(onPlay, onStep, onReset) {
 
 // The bar of a stepper. now() and set(moment) are the model's, last() is its last moment. isHeld(moment): playing waits
 // there until advance() is called; isEnd(moment): playing ends there. It stops too when the reader moves, at the end and
-// in a hidden tab. onPlay(isPlaying) is called when it starts and stops; call show() at every change.
-function transport({ last, now, set, onPlay, pace = 1100, isHeld = () => false, isEnd = () => false }) {
+// in a hidden tab. spoken() is the sentence, silent while it plays; call show() at every change.
+function transport({ last, now, set, spoken, pace = 1100, isHeld = () => false, isEnd = () => false }) {
   let timer = 0;
   let isPlaying = false;
   const schedule = () => {
@@ -587,7 +634,7 @@ function transport({ last, now, set, onPlay, pace = 1100, isHeld = () => false, 
   const play = (isOn) => {
     isPlaying = isOn;
     bar.playing.textContent = isOn ? "Pause" : "Play";
-    onPlay(isOn);
+    spoken().ariaLive = isOn ? "off" : "polite";
     schedule();
   };
   const stop = () => play(false);
@@ -636,9 +683,7 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
     last: () => last,
     now,
     set,
-    onPlay: (isPlaying) => {
-      parts.spoken.ariaLive = isPlaying ? "off" : "polite";
-    },
+    spoken: () => parts.spoken,
     pace,
   });
   const id = newId(spec.name);
@@ -660,7 +705,7 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
     longestState: longest(moments.map(taskState)),
     longestSentence: longest(moments.map(sentence)),
   };
-  const detach = panel({ model, el }, { ...spec, ...rooms, delay: 100, listens: ["moment"] }, layout, draw);
+  const detach = panel({ model, el }, { ...spec, ...rooms, delay: 100, values: ["moment"] }, layout, draw);
   const offPaper = endOnPaper(now, set, last, first);
   return () => {
     bar.stop();

@@ -192,89 +192,43 @@ const ADVICE =
 const shown = (value, digits = 2) => (value === null ? "–" : String(Number(value.toFixed(digits))));
 
 // Bars by position: what the engine prints (of all drafts), and what tells about the draft (of those tested).
-function drawPositions(svg, width, { rates, profile }) {
+function drawPositions(svg, width, s, { rates = [], profile }) {
+  if (!rates.length) return;
   const box = { left: 34, right: width - 8, top: 10, bottom: 82 };
   const y = (v) => box.bottom - v * (box.bottom - box.top);
   const step = (box.right - box.left) / rates.length;
   rulings(svg, box, y, [0, 0.5, 1]);
-  const bar = (i, share, value, fill) =>
-    svg.append(
-      make("rect", {
-        x: box.left + (i + share) * step,
-        y: y(value),
-        width: Math.max(1, 0.32 * step),
-        height: Math.max(0, box.bottom - y(value)),
-        fill,
-      }),
-    );
+  const bar = (i, share, value, fill) => {
+    const [from, wide] = [box.left + (i + share) * step, Math.max(1, 0.32 * step)];
+    svg.append(block(from, y(value), wide, Math.max(0, box.bottom - y(value)), fill));
+  };
   rates.forEach((rate, i) => {
-    bar(i, 0.16, rate, "var(--sdl-muted)");
-    if (profile.length) bar(i, 0.52, profile[i], "var(--sdl-accepted)");
+    bar(i, 0.16, rate, "muted");
+    if (profile.length) bar(i, 0.52, profile[i], "accepted");
     const middle = { class: "sdl-faint", "text-anchor": "middle" };
     svg.append(svgText(box.left + (i + 0.5) * step, 99, String(i + 1), middle));
   });
 }
 
-function render({ model, el }) {
+function render(context) {
+  const { model } = context;
+  const options = [{ label: "your own", text: "" }, ...EXAMPLES];
   const id = newId("log-line");
   const box = make("textarea", { id, rows: 4, spellcheck: "false" });
-  const gammaBox = make("input", {
-    id: `${id}-gamma`,
-    type: "number",
-    min: 1,
-    max: 64,
-    "data-name": "gamma",
-  });
-  const options = [{ label: "your own" }, ...EXAMPLES];
-  const examples = indexMenu(`${id}-example`, options, (choice) => {
-    const { text = "", gamma = 0 } = options[choice];
-    assign(model, { text, gamma });
-  });
-  examples.dataset.name = "example";
-  const [numbers, showNumbers] = numbersOf("All numbers");
-  const notes = make("ul", { class: "sdl-notes" });
-  const verdict = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const positionsChart = chart(
-    "Acceptance by position",
-    "Gray: of all drafts, as printed. Green: of those tested there.",
-    "",
-    { height: 104 },
-  );
-  const onward = make("p", { class: "sdl-note" });
-  const root = make(
-    "section",
-    { class: "sdl sdl-low sdl-log-line", "aria-label": "Read a log line" },
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-example`, "Example", examples),
-      field(`${id}-gamma`, ["γ ", make("small", {}, "if the text lacks it")], gammaBox),
-    ),
-    field(id, "Log line, counters or JSON", box),
-    ...numbers,
-    verdict,
-    make("div", { class: "sdl-frame" }, positionsChart.node),
-    notes,
-    onward,
-  );
   box.addEventListener("input", () => assign(model, { text: box.value }));
-  gammaBox.addEventListener("input", () => assign(model, { gamma: Number(gammaBox.value) || 0 }));
-  root.addEventListener("keydown", (event) => event.stopPropagation());
-  root.sdlState = { key: "line", get: () => model.get("text") ?? "", set: (text) => assign(model, { text }) };
-  const draw = () => {
-    const text = model.get("text") ?? "";
-    const gamma = model.get("gamma") || null;
+  const notes = make("ul", { class: "sdl-notes" });
+  const onward = make("p", { class: "sdl-note" });
+  let place;
+  const draw = (s) => {
+    const { text = "", gamma } = s;
     if (box.value !== text) box.value = text;
-    if (document.activeElement !== gammaBox) gammaBox.value = gamma ?? "";
-    examples.value = String(
-      Math.max(
-        0,
-        options.findIndex((option) => option.text === text),
-      ),
-    );
-    const reading = text.trim() ? explain(text, gamma) : { error: "Paste a line, or choose an example." };
+    const at = options.findIndex((option) => option.text === text);
+    Object.assign(s, { example: Math.max(0, at) });
+    const reading = text.trim()
+      ? explain(text, gamma || null)
+      : { error: "Paste a line, or choose an example." };
     const isRead = !reading.error;
-    positionsChart.node.hidden = !isRead || !reading.rates.length;
+    place.hidden = !isRead || !reading.rates.length;
     const pairs = isRead && [
       ...(reading.tau_all === null ? [] : [["τ over all steps, which decides", shown(reading.tau_all)]]),
       ["τ, per round that drafted", shown(reading.tau)],
@@ -283,8 +237,6 @@ function render({ model, el }) {
       ["accepted ÷ drafted", shown(reading.drafted_acceptance)],
       ["engine", reading.engine],
     ];
-    showNumbers(pairs || []);
-    verdict.textContent = isRead ? ADVICE : reading.error;
     const lines = isRead ? [...reading.missing.map((each) => `missing: ${each}`), ...reading.notes] : [];
     if (isRead && reading.tau !== null) lines.unshift(`τ is ${reading.definition}`);
     notes.replaceChildren(...lines.map((line) => make("li", {}, line)));
@@ -293,10 +245,48 @@ function render({ model, el }) {
       const settings = `alpha=${reading.alpha.toFixed(2)},gamma=${Math.min(16, Math.max(1, Math.round(reading.gamma)))}`;
       onward.append(make("a", { href: `#payoff:${settings}` }, "Use this α and γ in the calculator"));
     }
-    if (positionsChart.node.hidden) positionsChart.svg.replaceChildren();
-    else drawPositions(...blank(positionsChart), reading);
+    return [pairs || [], () => [isRead ? ADVICE : reading.error, ""], reading];
   };
-  return live({ model, el }, root, ["text", "gamma"], draw, () => {});
+  const spec = {
+    name: "log-line",
+    label: "Read a log line",
+    delay: 0,
+    values: ["text", "gamma"],
+    change({ example, ...changes }) {
+      const { text, gamma = 0 } = options[example] ?? {};
+      assign(model, example === undefined ? changes : { text, gamma });
+    },
+    controls: [
+      { name: "example", text: "Example", options: options.map(({ label }) => ({ label })) },
+      { isTyped: true, name: "gamma", text: "γ", note: "if the text lacks it", max: 64 },
+    ],
+    charts: {
+      positions: {
+        title: "Acceptance by position",
+        caption: "Gray: of all drafts, as printed. Green: of those tested there.",
+        height: 104,
+        draw: drawPositions,
+      },
+    },
+    shared: {
+      key: "line",
+      get: () => model.get("text") ?? "",
+      set: (text) => assign(model, { text }),
+    },
+  };
+  const layout = ({ spoken, tiles, controls, charts }) => {
+    place = charts.positions.node;
+    return [
+      controlRow(...Object.values(controls)),
+      field(id, "Log line, counters or JSON", box),
+      ...tiles,
+      spoken,
+      make("div", { class: "sdl-frame" }, place),
+      notes,
+      onward,
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas: { explain }, presets: EXAMPLES };

@@ -176,25 +176,21 @@ function fly(spans, { at, source, drafted, accepted }) {
   }
 }
 
+const NAMES = ["text", "n", "gamma", "latest", "round"];
 const SLIDERS = [
   { name: "n", text: "largest n", min: 1, max: MAX_N },
   { name: "gamma", text: "γ", min: 1, max: MAX_GAMMA },
 ];
 
-function render({ model, el }) {
+function render(context) {
+  const { model, el } = context;
   const texts = model.get("texts") ?? [];
   if (texts.length === 0) return showNothing(el);
-  const id = newId("lookup");
-  const change = (values) => assign(model, values);
   const bests = new Map();
   const bestOf = (text) => {
     if (!bests.has(text)) bests.set(text, formulas.best(text.ids, text.start, MAX_WASTE));
     return bests.get(text);
   };
-  const labels = texts.map(({ name }) => ({ label: name }));
-  const pickText = indexMenu(`${id}-text`, labels, (text) => change({ text }));
-  const occurrences = ["latest", "earliest"].map((value) => ({ value, label: `the ${value}` }));
-  const which = menu(`${id}-which`, occurrences, (value) => change({ latest: value === "latest" }));
   let rounds = [];
   const roundSpec = {
     name: "round",
@@ -205,7 +201,6 @@ function render({ model, el }) {
     read: (position) => position - 1,
     place: (round) => round + 1,
   };
-  const [[order, gamma, round], show, inputs] = numberFields(id, [...SLIDERS, roundSpec], change);
   const panes = ["Request", "Answer"].map((name) =>
     make("div", { class: "sdl-text sdl-lookup-text", tabindex: 0, role: "region", "aria-label": name }),
   );
@@ -217,36 +212,21 @@ function render({ model, el }) {
   box.addEventListener("click", ({ target }) => {
     const i = spans.indexOf(target);
     const picked = rounds.findIndex(({ at, accepted }) => i >= at && i <= at + accepted);
-    if (picked >= 0) change({ round: picked });
+    if (picked >= 0) assign(model, { round: picked });
   });
-  const legend = [
-    ["accepted", "copied and accepted"],
-    ["own", "added by the target"],
-  ];
-  const [first] = texts.slice(model.get("text") ?? 0);
-  if (first) {
-    const all = formulas.rounds(
-      first.ids,
-      first.start,
-      model.get("n"),
-      model.get("gamma"),
-      model.get("latest"),
-    );
-    const accepted = all.map((each) => each.accepted);
-    openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
-  }
-  let spans = [];
+  const roundsOf = ({ ids, start }, { n, gamma, latest }) => formulas.rounds(ids, start, n, gamma, latest);
+  const textAt = (text) => texts[Math.min(text ?? 0, texts.length - 1)];
+  const accepted = roundsOf(textAt(model.get("text")), valuesOf(model, NAMES)).map((each) => each.accepted);
+  openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
+  let [spans, end] = [[], null];
   const last = {}; // the last drawing: its text and its round
-  const draw = () => {
-    const text = texts[Math.min(model.get("text") ?? 0, texts.length - 1)];
-    const settings = [model.get("n"), model.get("gamma"), model.get("latest")];
-    rounds = formulas.rounds(text.ids, text.start, ...settings);
+  const draw = (s) => {
+    const text = textAt(s.text);
+    rounds = roundsOf(text, s);
     const counts = formulas.counts(rounds);
-    const number = Math.min(model.get("round") ?? 0, rounds.length - 1);
-    pickText.value = String(texts.indexOf(text));
-    which.value = settings[2] ? "latest" : "earliest";
-    inputs[2].max = rounds.length;
-    show({ n: settings[0], gamma: settings[1], round: number });
+    const number = Math.min(s.round ?? 0, rounds.length - 1);
+    Object.assign(s, { text: texts.indexOf(text), round: number });
+    end.max = rounds.length;
     const tau = (value) => (value === null ? "–" : value.toFixed(2));
     const tiles = [
       ["τ, all rounds", tau(counts.tau)],
@@ -269,30 +249,39 @@ function render({ model, el }) {
     kinds: "sdl-fates",
     task: "find n, γ and the occurrence to copy that give the largest τ while at most one draft is wasted per emitted token.",
     longestState: "Solved: τ = 10.00 with 0.00 wasted drafts per emitted token.",
-    listens: ["text", "n", "gamma", "latest", "round"],
+    values: NAMES,
+    controls: [
+      { name: "text", text: "Text", options: texts.map(({ name }) => ({ label: name })) },
+      ...SLIDERS,
+      {
+        name: "latest",
+        id: "which",
+        text: "Occurrence to copy",
+        options: ["latest", "earliest"].map((value) => ({ value, label: `the ${value}` })),
+        read: (value) => value === "latest",
+        place: (isLatest) => (isLatest ? "latest" : "earliest"),
+      },
+      roundSpec,
+    ],
   };
-  const layout = ({ task, spoken, tiles }) => [
-    task,
-    controlRow(
-      field(`${id}-text`, "Text", pickText),
-      order,
-      gamma,
-      field(`${id}-which`, "Occurrence to copy", which),
-      round,
-    ),
-    ...tiles,
-    make("div", {}, spoken),
-    box,
-    make(
-      "ul",
-      { class: "sdl-legend" },
-      ...legend.map(([kind, label]) =>
-        make("li", {}, make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${label}`),
+  const layout = ({ task, spoken, tiles, controls }) => {
+    end = controls.round.querySelector("input");
+    return [
+      task,
+      controlRow(...Object.values(controls)),
+      ...tiles,
+      make("div", {}, spoken),
+      box,
+      legendOf(
+        ...[
+          ["accepted", "copied and accepted"],
+          ["own", "added by the target"],
+        ].map(([kind, words]) => [make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${words}`]),
+        "line: from the copy to its source; dashed: no token accepted",
       ),
-      make("li", {}, "line: from the copy to its source; dashed: no token accepted"),
-    ),
-  ];
-  return panel({ model, el }, spec, layout, draw);
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

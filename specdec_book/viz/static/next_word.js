@@ -79,8 +79,7 @@ function summary(s, words, now) {
   return `u = ${s.u.toFixed(2)} falls on ${nameAt(words, at)}. ${left}.`;
 }
 
-function drawLine(svg, words, now, u) {
-  const width = Math.max(240, widthOf(svg) || 600);
+function drawLine(svg, width, { u }, { words, now }) {
   const [top, high] = [30, 30];
   const x = (p) => 1 + p * (width - 2);
   const at = Math.min(width - 2, Math.max(2, x(u)));
@@ -100,7 +99,7 @@ function drawLine(svg, words, now, u) {
     return [box, svgText(middle, top + 20, label, { "text-anchor": "middle" })];
   });
   const side = u > 0.5 ? "end" : "start";
-  svg.replaceChildren(
+  svg.append(
     ...parts,
     block(1, top, width - 2, high, "none", { stroke: ink("control-line") }),
     make("path", { d: `M${at} 12V${top + high + 4}`, stroke: ink("ink"), "stroke-width": 2.5 }),
@@ -108,11 +107,11 @@ function drawLine(svg, words, now, u) {
     svgText(0, top + high + 16, "0", { class: "sdl-faint" }),
     svgText(width, top + high + 16, "1", { class: "sdl-faint", "text-anchor": "end" }),
   );
-  return (px) => Math.round(100 * Math.min(0.999, Math.max(0, (px - 1) / (width - 2)))) / 100;
+  return (px) => ({ u: Math.min(0.99, Math.max(0, Math.round((100 * (px - 1)) / (width - 2)) / 100)) });
 }
 
-function drawBars(svg, words, raw, now, at) {
-  const width = Math.max(240, widthOf(svg) || 600);
+function drawBars(svg, width, { u }, { words, raw, now }) {
+  const at = formulas.hit(now.probs, u);
   const [left, row] = [Math.min(120, width / 3), ROW];
   const room = width - left - 52;
   const rows = [
@@ -121,7 +120,7 @@ function drawBars(svg, words, raw, now, at) {
   const [was, is] = [raw, now].map(({ probs, rest }) => probs.slice(BARS).reduce((sum, p) => sum + p, rest));
   rows.push([REST, was, is, at >= BARS]);
   const dashed = { stroke: ink("muted"), "stroke-dasharray": "3 2" };
-  svg.replaceChildren(
+  svg.append(
     ...rows.flatMap(([name, before, after, isHit], i) => [
       svgText(left - 8, row * i + 16, isHit ? `▶ ${name}` : name, {
         "text-anchor": "end",
@@ -154,56 +153,59 @@ const SLIDERS = [
   { name: "u", text: "uniform u", max: 0.99, step: 0.01 },
 ];
 
-function render({ model, el }) {
-  const id = newId("next-word");
-  const contexts = model.get("contexts") ?? [];
-  if (contexts.length === 0) {
-    return showNothing(el);
-  }
-  const state = () => valuesOf(model, NAMES);
-  const change = (values) => assign(model, values);
-  const [sliders, show] = numberFields(id, SLIDERS, change);
-  const options = contexts.map(({ prompt }) => ({ label: `${prompt} …` }));
-  const pick = indexMenu(`${id}-context`, options, (value) => change({ context: value }));
-  const line = make("svg", {
-    role: "img",
-    height: 78,
-    "aria-label": "The line of length 1 with the point u",
-  });
-  const bars = make("svg", { role: "img", height: ROW * (BARS + 1) });
-  const key = "filled: after temperature, top-k and top-p · dashed: at T = 1 without cuts";
-  let uAt = () => 0;
-  const draw = () => {
-    const s = state();
+function render(context) {
+  const contexts = context.model.get("contexts") ?? [];
+  if (contexts.length === 0) return showNothing(context.el);
+  const draw = (s) => {
     const { words, tail } = contexts[s.context];
     const now = formulas.adjust(words, tail, s.temperature, s.top_k, s.top_p);
-    const own = formulas.adjust(words, tail, 1);
-    const raw = formulas.adjust(words, tail, s.temperature);
-    pick.value = s.context;
-    show(s);
-    uAt = drawLine(line, words, now, s.u);
-    drawBars(bars, words, own, now, formulas.hit(now.probs, s.u));
-    return [[], () => [summary(s, words, now), taskState(s, raw, now)]];
+    const [raw, warm] = [1, s.temperature].map((temperature) => formulas.adjust(words, tail, temperature));
+    return [[], () => [summary(s, words, now), taskState(s, warm, now)], { words, raw, now }];
   };
-  follow(line, (px) => change({ u: Math.min(0.99, uAt(px)) }));
   const spec = {
     name: "next-word",
     label: "The next word",
     task: "raise the temperature until the likeliest word covers less than half of the line. Then use top-p alone to give it more than half again.",
     longestState: solved(".499", ".999", "10 tokens"),
     delay: 100,
-    listens: NAMES,
+    values: NAMES,
+    controls: [
+      {
+        name: "context",
+        text: "the text so far",
+        options: contexts.map(({ prompt }) => ({ label: `${prompt} …` })),
+      },
+      ...SLIDERS,
+    ],
+    charts: {
+      line: {
+        title: "The line of length 1",
+        height: 78,
+        label: "The line of length 1 with the point u",
+        drag: true,
+        draw: drawLine,
+      },
+      bars: {
+        title: "Probabilities of the next token",
+        caption: "filled: after temperature, top-k and top-p · dashed: at T = 1 without cuts",
+        height: ROW * (BARS + 1),
+        draw: drawBars,
+      },
+    },
   };
-  const another = button("Draw a new u", () => change({ u: Math.floor(100 * Math.random()) / 100 }));
-  const controls = controlRow(field(`${id}-context`, "the text so far", pick), ...sliders, another);
-  const layout = ({ task, spoken }) => [
+  const redraw = () => assign(context.model, { u: Math.floor(100 * Math.random()) / 100 });
+  const layout = ({ task, spoken, controls, charts }) => [
     task,
-    make("div", { class: "sdl-frame" }, controls),
-    figure("The line of length 1", "", line),
-    figure("Probabilities of the next token", "", bars, make("figcaption", {}, key)),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      controlRow(...Object.values(controls), button("Draw a new u", redraw)),
+    ),
+    charts.line.node,
+    charts.bars.node,
     make("div", {}, spoken),
   ];
-  return panel({ model, el }, spec, layout, draw);
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -224,47 +224,16 @@ function readouts(s, r) {
   ];
 }
 
-function render({ model, el }) {
-  const id = newId("payoff");
-  const state = () => {
-    const s = valuesOf(model, NAMES);
-    return { ...s, fit: engineOf(s) };
-  };
-  const change = (values) => assign(model, values);
-  const [controls, show] = numberFields(id, SLIDERS, change);
-  const [assumed, showAssumed] = numberFields(id, ASSUMPTIONS, change);
-  const [ofRound, showRound] = numberBoxes(id, ROUND, change);
-  const [ofTable, showTable] = numberBoxes(id, TABLE, change);
-  const choose = (name) =>
-    indexMenu(`${id}-${name}`, model.get(`${name}s`), (value) => change({ [name]: value }));
-  const menus = { pair: choose("pair"), machine: choose("machine") };
-  const charts = {
-    round: chart(
-      "One round",
-      "Dashed: the round ends. Drafting pays if the lower bar is longer.",
-      "sdl-wide",
-      { height: 108 },
-    ),
-    batches: chart(
-      "Speedup by batch",
-      "Band: four of five engines. Dashed: does not fit into memory. Purple: your batch; drag it.",
-      "sdl-narrow",
-      { height: 172 },
-    ),
-  };
+function render(context) {
+  const { model } = context;
   const swatch = (role) => make("svg", { height: 12, "aria-hidden": "true" }, block(0, 0, 12, 12, role));
   const key = ([role, name]) => make("li", {}, swatch(role), name);
   const note = make("p", { class: "sdl-note", "aria-live": "polite" });
-  const groups = [ofRound, ofTable].map((nodes) => controlRow(...nodes));
-  const measured = foldOf("I measured", ...groups, note);
-  charts.round.node.append(make("ul", { class: "sdl-keys" }, ...LEGEND.map(key)));
-  let pick = () => ({});
+  let [groups, measured] = [[], null];
   let wasTable = false;
-  const draw = () => {
-    const s = state();
+  const draw = (s) => {
+    Object.assign(s, { fit: engineOf(s) });
     const r = consequences(s);
-    for (const each of [show, showAssumed, showRound, showTable]) each(s);
-    for (const name of ["pair", "machine"]) menus[name].value = String(s[name]);
     const isTable = needsTable(s);
     if (isTable && !wasTable) measured.open = true;
     wasTable = isTable;
@@ -274,31 +243,57 @@ function render({ model, el }) {
     note.textContent = isTable
       ? `Run ${s.command}: T(k) is k ÷ (tokens per second at k).`
       : s.fit.note || "One round of your engine, on the pair and machine chosen above, sets its overheads.";
-    drawRound(...blank(charts.round), s, r);
-    pick = drawBatches(...blank(charts.batches), s);
-    return [readouts(s, r), () => [summary(s, r), taskState(s)]];
+    return [readouts(s, r), () => [summary(s, r), taskState(s)], r];
   };
-  follow(charts.batches.svg, (px) => change(pick(px)));
   const spec = {
     name: "payoff",
     label: "Will it pay",
     task: "choose the mixture of experts with an EAGLE-3 head on an H100, at batch 1. What is the smallest α at which some draft length likely pays?",
     longestState: `Solved: α = 0.00, with γ = 00. ${SOLVED}`,
-    listens: SCALARS,
+    values: NAMES,
+    controls: [
+      { name: "pair", text: "Pair", options: model.get("pairs") },
+      { name: "machine", text: "Machine", options: model.get("machines") },
+      ...SLIDERS,
+      ...ASSUMPTIONS,
+      ...boxesOf(ROUND),
+      ...boxesOf(TABLE),
+    ],
+    charts: {
+      round: {
+        title: "One round",
+        caption: "Dashed: the round ends. Drafting pays if the lower bar is longer.",
+        size: "sdl-wide",
+        height: 108,
+        draw: drawRound,
+      },
+      batches: {
+        title: "Speedup by batch",
+        caption: "Band: four of five engines. Dashed: does not fit into memory. Purple: your batch; drag it.",
+        size: "sdl-narrow",
+        height: 172,
+        drag: true,
+        draw: drawBatches,
+      },
+    },
   };
   const about = make("p", { class: "sdl-note" }, ABOUT);
-  const folds = [measured, foldOf("Assumptions", controlRow(...assumed), about)];
-  const batches = phoneFold("Speedup by batch", { class: "sdl-narrow" }, () => draw(), charts.batches.node);
-  const layout = ({ task, spoken, tiles: [few, rest] }) => [
-    task,
-    controlRow(field(`${id}-pair`, "Pair", menus.pair), field(`${id}-machine`, "Machine", menus.machine)),
-    controlRow(...controls),
-    chartRow(charts.round.node, batches),
-    few,
-    foldRow(rest, ...folds),
-    spoken,
-  ];
-  return panel({ model, el }, spec, layout, draw);
+  const layout = ({ task, spoken, tiles: [few, rest], controls, charts }) => {
+    const row = (names) => controlRow(...names.map((name) => controls[name]));
+    groups = [ROUND, TABLE].map((boxes) => row(boxes.map(([name]) => name)));
+    measured = foldOf("I measured", ...groups, note);
+    charts.round.node.append(make("ul", { class: "sdl-keys" }, ...LEGEND.map(key)));
+    return [
+      task,
+      row(["pair", "machine"]),
+      row(SLIDERS.map(({ name }) => name)),
+      chartRow(charts.round.node, phoneFold("Speedup by batch", "sdl-narrow", charts.batches.node)),
+      few,
+      foldRow(rest, measured, foldOf("Assumptions", row(["price"]), about)),
+      spoken,
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -267,26 +267,19 @@ function readouts(s, r) {
   ];
 }
 
-function render({ model, el }) {
-  const id = newId("roofline");
-  const measured = (model.get("machines") ?? []).map((machine) => ({
-    group: "Measured when this page was built",
-    ...machine,
-  }));
-  const choices = [{ label: "your own values" }, ...presets, ...measured];
-  const state = () => valuesOf(model, NAMES);
-  const matches = (choice) => NAMES.every((name) => !(name in choice) || choice[name] === state()[name]);
-  let preset = choices.find((choice) => choice.group && matches(choice)) ?? null;
+function render(context) {
+  const { model } = context;
+  const choices = [{ label: "your own values" }, ...presets];
+  const matches = (choice) => NAMES.every((name) => !(name in choice) || choice[name] === model.get(name));
+  let preset = presets.find(matches) ?? null;
   const change = (values, from = null) => {
     const keepsMachine = Object.keys(values).every((name) => FREE.has(name));
     preset = from ?? (keepsMachine ? preset : null);
     assign(model, values);
   };
-  const [nodes, showSliders] = numberFields(id, SLIDERS.map(sliderSpec), change);
-  const sliders = Object.fromEntries(SLIDERS.map(({ name }, i) => [name, nodes[i]]));
   let repaint;
   const start = menu(
-    `${id}-preset`,
+    `${newId("roofline")}-preset`,
     choices.map(({ label, group }, i) => ({ value: i, label, group })),
     (value) => {
       const picked = choices[value];
@@ -296,70 +289,72 @@ function render({ model, el }) {
       repaint(); // the model reports no change between two presets with the same values
     },
   );
-  const widthLabels = WIDTHS.map(([, label]) => ({ label }));
-  const width = indexMenu(`${id}-width`, widthLabels, (value) =>
-    change({ bytes_per_weight: WIDTHS[value][0] }),
-  );
-  const charts = {
-    roofs: chart(
-      "The roofline",
-      "Open circle: one token, batch 1. Drag to set tokens per pass.",
-      "sdl-half",
-      { height: HEIGHT },
-    ),
-    times: chart(
-      "Time of a pass by its tokens",
-      "Solid: the longer of reading and arithmetic. The shorter one is dashed (reading) or dotted (arithmetic).",
-      "sdl-half",
-      { height: HEIGHT },
-    ),
-  };
   const longestState = taskState(
     { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH },
     { isReading: true, free: 0 },
   );
   const source = make("p", { class: "sdl-summary" });
-  const picks = {};
-  const draw = () => {
-    const s = state();
+  const draw = (s) => {
     const r = consequences(s);
-    showSliders(s);
     start.value = String(Math.max(0, choices.indexOf(preset)));
-    width.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
-    picks.roofs = drawRoofs(...blank(charts.roofs, 240, 560), s, r);
-    picks.times = drawTimes(...blank(charts.times, 240, 560), s, r);
     source.hidden = !preset?.source;
     source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
-    return [readouts(s, r), () => [summary(s, r), taskState(s, r)]];
+    return [readouts(s, r), () => [summary(s, r), taskState(s, r)], r];
   };
-  for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));
   const spec = {
     name: "roofline",
     label: "Roofline explorer of one pass",
     task: `decode a batch of ${TASK_BATCH} sequences in the worked example. How many tokens of each sequence can one pass verify before arithmetic limits it?`,
     longestState,
-    listens: NAMES,
+    values: NAMES,
+    change,
+    controls: [
+      ...SLIDERS.map(sliderSpec),
+      {
+        name: "bytes_per_weight",
+        id: "width",
+        text: "bytes per weight",
+        options: WIDTHS.map(([, label]) => ({ label })),
+        read: (i) => WIDTHS[i][0],
+        place: (bytes) => WIDTHS.findIndex(([value]) => value === bytes),
+      },
+    ],
+    charts: {
+      roofs: {
+        title: "The roofline",
+        caption: "Open circle: one token, batch 1. Drag to set tokens per pass.",
+        size: "sdl-half",
+        height: HEIGHT,
+        drag: true,
+        draw: drawRoofs,
+      },
+      times: {
+        title: "Time of a pass by its tokens",
+        caption:
+          "Solid: the longer of reading and arithmetic. The shorter one is dashed (reading) or dotted (arithmetic).",
+        size: "sdl-half",
+        height: HEIGHT,
+        drag: true,
+        draw: drawTimes,
+      },
+    },
   };
-  const settings = controlRow(
-    field(`${id}-preset`, "Start from", start),
-    field(`${id}-width`, "bytes per weight", width),
-    ...SETTINGS.map((name) => sliders[name]),
-  );
-  const layout = ({ task, spoken, tiles: [few, rest], ...own }) => {
+  const layout = ({ task, spoken, tiles: [few, rest], controls, charts, ...own }) => {
     ({ repaint } = own);
+    const settings = controlRow(
+      field(start.id, "Start from", start),
+      ...["bytes_per_weight", ...SETTINGS].map((name) => controls[name]),
+    );
     return [
       task,
-      controlRow(sliders.tokens, sliders.batch),
-      chartRow(
-        phoneFold("The roofline", { class: "sdl-half" }, () => draw(), charts.roofs.node),
-        charts.times.node,
-      ),
+      controlRow(controls.tokens, controls.batch),
+      chartRow(phoneFold("The roofline", "sdl-half", charts.roofs.node), charts.times.node),
       few,
       foldRow(rest, foldOf("The model and the chip", settings, source)),
       spoken,
     ];
   };
-  return panel({ model, el }, spec, layout, draw);
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas, presets };

@@ -12,9 +12,8 @@ const formulas = {
   // The draft's row of a test; for a chosen word it is one-hot.
   rowOf: ({ word, q }, p) => q ?? p.map((_, i) => Number(i === word)),
 
-  // The target's row at first and after each rejection.
-  residuals: ({ p, tests }) =>
-    tests.reduce((rows, test) => [...rows, residual(rows.at(-1), formulas.rowOf(test, p))], [p]),
+  // What the target may choose once the draft is rejected.
+  residualOf: ({ p, tests: [test] }) => (test ? residual(p, formulas.rowOf(test, p)) : p),
 
   // The word at which the row's cumulative sum first exceeds u.
   drawn(row, u) {
@@ -27,33 +26,29 @@ const formulas = {
 
   // Number of accepted drafts, and the added word.
   verdict({ rows, token }) {
+    const isGreedy = token.u === null;
     for (const [level, row] of rows.entries()) {
-      const residuals = formulas.residuals(row);
-      const isGreedy = token.u === null;
-      const accepted = row.tests.findIndex(({ word, u, q }, i) =>
-        isGreedy
-          ? word === formulas.argmax(row.p)
-          : u < formulas.acceptance(residuals[i][word], formulas.rowOf({ word, q }, row.p)[word]),
-      );
-      if (accepted < 0)
-        return {
-          accepted: level,
-          word: isGreedy ? formulas.argmax(row.p) : formulas.drawn(residuals.at(-1), token.u),
-        };
+      const { p, tests } = row;
+      const [test] = tests;
+      const best = formulas.argmax(p);
+      const odds = (word) => formulas.acceptance(p[word], formulas.rowOf(test, p)[word]);
+      if (test && (isGreedy ? test.word === best : test.u < odds(test.word))) continue;
+      return { accepted: level, word: isGreedy ? best : formulas.drawn(formulas.residualOf(row), token.u) };
     }
   },
 
   moments(rounds) {
     return rounds.flatMap((round, at) => {
       const dice = hasDice(round);
-      const moment = (kind, row = 0, test = 0) => ({ round: at, kind, row, test });
+      const moment = (kind, row = 0) => ({ round: at, kind, row });
       const drafts = round.rows.filter(({ tests }) => tests.length);
-      const tests = round.rows.slice(0, round.accepted + 1).flatMap(({ tests }, row) =>
-        tests
-          .map((test, i) => [test, i])
-          .filter(([{ kept }]) => kept !== null)
-          .flatMap(([, i]) => [...(dice ? [moment("test", row, i)] : []), moment("verdict", row, i)]),
-      );
+      const tests = round.rows
+        .slice(0, round.accepted + 1)
+        .flatMap(({ tests: [test] }, row) =>
+          (test?.kept ?? null) === null
+            ? []
+            : [...(dice ? [moment("test", row)] : []), moment("verdict", row)],
+        );
       const isRejected = round.token.kind === "recovered";
       return [
         moment("text"),
@@ -68,18 +63,15 @@ const formulas = {
   },
 
   // What is asked at a moment: "accept", "word" or null.
-  question(rounds, { round: at, kind, row, test }) {
+  question(rounds, { round: at, kind, row }) {
     if (kind === "residual") return "word";
     if (kind !== "test") return null;
-    const uncertain = rounds[at].rows.flatMap((each, level) => {
-      const residuals = formulas.residuals(each);
-      return each.tests.flatMap(({ word, q, kept }, i) => {
-        const probability = formulas.acceptance(residuals[i][word], q ? q[word] : 1);
-        return kept !== null && probability > 0 && probability < 1 ? [{ level, i, kept }] : [];
-      });
+    const uncertain = rounds[at].rows.filter(({ p, tests: [test] }) => {
+      const odds = test ? formulas.acceptance(p[test.word], test.q ? test.q[test.word] : 1) : 0;
+      return test && test.kept !== null && odds > 0 && odds < 1;
     });
-    const own = uncertain.find(({ level, i }) => level === row && i === test);
-    return own && (own === uncertain[0] || !own.kept) ? "accept" : null;
+    const own = rounds[at].rows[row];
+    return uncertain.includes(own) && (own === uncertain[0] || !own.tests[0].kept) ? "accept" : null;
   },
 
   // Lengths of both caches; null for a draft without a cache.
@@ -96,17 +88,13 @@ const formulas = {
 
 const rank = (kind) => ["text", "draft", "pass", "test", "verdict", "residual", "token", "cut"].indexOf(kind);
 
-function fate(round, { kind, row, test }, level, i = 0) {
+function fate(round, { kind, row }, level) {
   if (kind === "text" || (kind === "draft" && level > row)) return "none";
   if (kind === "draft" || kind === "pass") return "drafted";
-  const isPast =
-    rank(kind) > rank("verdict") ||
-    level < row ||
-    (level === row && (i < test || (i === test && kind === "verdict")));
-  const { kept } = round.rows[level].tests[i];
-  if (isPast) return kept === null ? "unused" : kept ? "accepted" : "rejected";
-  const isDiscarded = kind === "verdict" && round.rows[row].tests.at(-1).kept === false && level > row;
-  return isDiscarded && test === round.rows[row].tests.length - 1 ? "unused" : "drafted";
+  const keptAt = (at) => round.rows[at].tests[0].kept;
+  if (rank(kind) > rank("verdict") || level < row || (level === row && kind === "verdict"))
+    return keptAt(level) === null ? "unused" : keptAt(level) ? "accepted" : "rejected";
+  return kind === "verdict" && keptAt(row) === false ? "unused" : "drafted";
 }
 
 const isDeleted = (kind) => DELETED.includes(kind);
@@ -117,9 +105,7 @@ function drawText(box, round, moment) {
   const { kind, row } = moment;
   const isAdded = kind === "token" || kind === "cut";
   const drafts = round.rows
-    .flatMap((each, level) =>
-      each.tests.map(({ word }, i) => [fate(round, moment, level, i), each.words[word]]),
-    )
+    .flatMap((each, level) => each.tests.map(({ word }) => [fate(round, moment, level), each.words[word]]))
     .filter(([state]) => state !== "none" && !(kind === "cut" && isDeleted(state)));
   const nodes = (list) => list.map(([state, text]) => token(state, text, true));
   const { token: added } = round;
@@ -153,7 +139,7 @@ function drawGrid(grid, round, moment, options, before) {
     const isHere = level === now && !["text", "pass", "cut"].includes(kind);
     const isAdded = level === round.accepted && (kind === "token" || kind === "cut");
     const words = row.tests
-      .map(({ word }, i) => [fate(round, moment, level, i), row.words[word]])
+      .map(({ word }) => [fate(round, moment, level), row.words[word]])
       .filter(([state]) => state !== "none")
       .map(([state, text]) => token(state, text));
     if (isAdded) words.unshift(token(round.token.kind, row.words[round.token.word]));
@@ -190,8 +176,8 @@ function drawGrid(grid, round, moment, options, before) {
     ...(options.caches ? strip("target") : []),
     ...(options.caches && lengths.draft !== null ? strip("draft") : []),
   );
-  const states = round.rows.flatMap((row, i) =>
-    wordsOf(row).map((word, j) => `${named(word)} ${fate(round, moment, i, j)}`),
+  const states = round.rows.flatMap(({ words, tests }, i) =>
+    tests.map(({ word }) => `${named(words[word])} ${fate(round, moment, i)}`),
   );
   const own = lengths.draft === null ? "" : `, in the draft model's cache: ${lengths.draft}`;
   grid.setAttribute(
@@ -209,16 +195,14 @@ const PALE = {
 
 // The draft's bar of every word, with the target's laid over it, on which a dart falls; below them the residual's bar.
 function drawBars(svg, round, moment, options, wordCount, choose) {
-  const { kind, row: level, test: i } = moment;
-  const { words, tests, p: first } = round.rows[level];
-  const residuals = formulas.residuals(round.rows[level]);
+  const { kind, row: level } = moment;
+  const row = round.rows[level];
+  const { words, p } = row;
+  const [test] = row.tests;
   const isKnown = rank(kind) >= rank("pass");
   const dice = hasDice(round);
   const isResidual = dice && round.token.kind === "recovered" && rank(kind) >= rank("residual");
-  const last = tests.length - 1;
-  const test = tests[isResidual ? last : i];
-  const p = isResidual ? residuals[last] : (residuals[i] ?? first);
-  const q = test && dice ? formulas.rowOf(test, first) : null;
+  const q = test && dice ? formulas.rowOf(test, p) : null;
   const width = Math.max(250, widthOf(svg) || 420);
   const high = width < 400 ? 20 : 24; // px per word
   const [left, right, top] = [Math.min(110, width * 0.28), options.numbers ? 74 : 10, 22];
@@ -284,7 +268,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   });
   const line = { x0: left, span: width - right - left, y: y(words.length) + 34 };
   if (isEmpty) return svg.setAttribute("aria-label", "Nothing is drafted yet.");
-  const source = isResidual ? residuals.at(-1) : p;
+  const source = isResidual ? formulas.residualOf(row) : p;
   svg.append(svg.dart);
   if (dice && kind === "token") svg.append(...lineOf(line, round, moment, { q, source, x, y }));
   const shares = words.map((text, word) => {
@@ -373,9 +357,7 @@ function render({ model, el }) {
     last,
     now,
     set,
-    onPlay: (isPlaying) => {
-      spoken.ariaLive = isPlaying ? "off" : "polite";
-    },
+    spoken: () => spoken,
     pace: PACE,
     isHeld: questionAt,
     isEnd: (at) => moments[at].kind === "cut", // playing ends with the round
@@ -466,7 +448,7 @@ function render({ model, el }) {
   if (model.get("autoplay") && bar.isCalm && now() === 0)
     set(moments.findLastIndex((moment) => moment.round === 0));
   const rejection = moments.findIndex(
-    ({ round, row, test, kind }) => kind === "verdict" && !rounds[round].rows[row].tests[test].kept,
+    ({ round, row, kind }) => kind === "verdict" && !rounds[round].rows[row].tests[0].kept,
   );
   const offPaper = endOnPaper(now, set, rejection < 0 ? last() : rejection, opening);
   const open = ({ detail }) => {

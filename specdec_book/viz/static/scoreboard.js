@@ -177,10 +177,9 @@ function drawCard(svg, row, px, py, width, format, cost, gain) {
   return make("g", { "pointer-events": "none" }, box, ...texts);
 }
 
-function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
+function drawPlane(svg, width, { cost }, { rows, gain, best, chosen, pick }) {
   const { label, log, text: format } = COSTS[cost];
   const known = rows.filter((row) => row[cost] !== null && row[gain] !== null);
-  svg.replaceChildren();
   if (!known.length) return;
   const box = { left: 40, right: width - 16, top: 24, bottom: 238 };
   const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
@@ -250,58 +249,43 @@ function chapterLink(chapter) {
   return isPage ? make("a", { href: `${name}.html` }, label) : make("span", {}, label);
 }
 
-function render({ model, el }) {
-  const get = (name) => model.get(name);
-  const set = (changes) => assign(model, changes);
-  const settings = get("settings");
-  const whose = get("target") ? ` of ${get("target")}` : "";
-  const ids = Object.fromEntries(
-    ["setting", "source", "fidelity", "cost"].map((name) => [name, newId(name)]),
+function render(context) {
+  const [settings, target, gain, machine, all] = ["settings", "target", "gain", "machine", "rows"].map(
+    (name) => context.model.get(name),
   );
-  const sources = [...new Set(get("rows").map((row) => row.source))].sort();
-  const choose = (name, ...options) => menu(ids[name], options, (value) => set({ [name]: value }));
+  const set = (changes) => assign(context.model, changes);
+  const whose = target ? ` of ${target}` : "";
+  const sources = [...new Set(all.map((row) => row.source))].sort();
   const option = (value, label = value) => ({ value, label });
-  const names = settings.map(({ name }) => ({ label: name }));
-  const hasDrift = get("rows").some((row) => row.drift);
-  const menus = {
-    setting: indexMenu(ids.setting, names, (setting) => set({ setting })),
-    source: choose("source", option("all", "all sources"), ...sources.map((source) => option(source))),
-    fidelity: choose("fidelity", option("all", "all rules"), option("lossless"), option("lossy")),
-    cost: choose("cost", option("bytes", "memory"), ...(hasDrift ? [option("drift")] : [])),
-  };
-  const gain = get("gain");
-  const note = get("machine")
-    ? `Speeds on ${get("machine")} are counts × costs. A row wins or loses if its 95 % interval excludes 1; otherwise it ties.`
+  const note = machine
+    ? `Speeds on ${machine} are counts × costs. A row wins or loses if its 95 % interval excludes 1; otherwise it ties.`
     : "No costs were recorded, so the table has no speeds: rows are sorted by τ.";
-  const plane = chart("Gain and its cost", "", "sdl-plane", { height: 278 });
-  const caption = plane.node.querySelector("figcaption");
   const body = make("tbody");
+  let now; // the values on display
   const heads = COLUMNS.map(({ key, head, down, more }) => {
-    const sort = () => set(get("sort") === key ? { down: !get("down") } : { sort: key, down: Boolean(down) });
+    const sort = () => set(now.sort === key ? { down: !now.down } : { sort: key, down: Boolean(down) });
     return make("th", { scope: "col", class: more ? "sdl-more" : "" }, button(head, sort));
   });
   const headRow = make("tr", {}, ...heads, make("th", { scope: "col" }, "chapter"));
   const table = make("table", { class: "sdl-numbers" }, make("thead", {}, headRow), body);
-  const all = make("input", { type: "checkbox" });
-  all.addEventListener("change", () => table.classList.toggle("sdl-all-columns", all.checked));
-  const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot against" };
+  const wide = make("input", { type: "checkbox" });
+  wide.addEventListener("change", () => table.classList.toggle("sdl-all-columns", wide.checked));
   const more = make("p", { class: "sdl-note" });
-  const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
-  const draw = () => {
-    const setting = get("setting");
+  const pick = (name) => set({ chosen: now.chosen === name ? "" : name });
+  let caption;
+  const draw = (s) => {
+    now = s;
+    const { setting, cost, sort, down } = s;
     const cells = (row) => ({ ...row, ...(row.cells[setting] ?? {}) });
-    const measured = get("rows").filter((row) => row.cells[setting]);
-    const rows = formulas.filter(measured.map(cells), get("source"), get("fidelity"));
-    const chosen = rows.find((row) => row.name === get("chosen"));
-    const cost = get("cost");
-    for (const [name, node] of Object.entries(menus)) node.value = String(get(name));
+    const measured = all.filter((row) => row.cells[setting]);
+    const rows = formulas.filter(measured.map(cells), s.source, s.fidelity);
+    const chosen = rows.find((row) => row.name === s.chosen);
     COLUMNS.forEach(({ key }, i) => {
-      const order = get("down") ? "descending" : "ascending";
-      if (key === get("sort")) heads[i].setAttribute("aria-sort", order);
+      if (key === sort) heads[i].setAttribute("aria-sort", down ? "descending" : "ascending");
       else heads[i].removeAttribute("aria-sort");
     });
     body.replaceChildren(
-      ...formulas.sort(rows, get("sort"), get("down")).map((row) => {
+      ...formulas.sort(rows, sort, down).map((row) => {
         const line = make("tr", {});
         if (row === chosen) line.setAttribute("aria-current", "true");
         const name = button(row.name, () => pick(row.name));
@@ -322,46 +306,63 @@ function render({ model, el }) {
       cost === "bytes"
         ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the best row for each amount of memory."
         : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the best row for each amount of drift.";
-    drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, gain, best, chosen, pick);
     const first = formulas.sort(rows, gain, true)[0];
     const hint = chosen || !first ? "" : "Choose a row for its details. The best row is ";
     const about = chosen ?? first;
     more.textContent = about ? `${about.name}:${speeds(about)}${byPosition(about)}` : "";
-    return [
-      [],
-      () => [
-        hint + summary(chosen ?? first, settings[setting].name, gain),
-        taskState(chosen, formulas.frontier(rows, "bytes", gain), first),
-      ],
+    const say = () => [
+      hint + summary(about, settings[setting].name, gain),
+      taskState(chosen, formulas.frontier(rows, "bytes", gain), first),
     ];
+    return [[], say, { rows, gain, best, chosen, pick }];
   };
   const spec = {
     name: "scoreboard",
     label: `The scoreboard${whose}`,
     task: "choose a row that is not the best and that no other row beats in both memory and speedup or τ.",
     longestState: solved("a method with a rather long name × rule"),
-    listens: ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"],
+    values: ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"],
+    controls: [
+      { name: "setting", text: "text", options: settings.map(({ name }) => ({ label: name })) },
+      {
+        name: "source",
+        text: "drafts from",
+        options: [option("all", "all sources"), ...sources.map((source) => option(source))],
+      },
+      {
+        name: "fidelity",
+        text: "rules",
+        options: [option("all", "all rules"), option("lossless"), option("lossy")],
+      },
+      {
+        name: "cost",
+        text: "plot against",
+        options: [option("bytes", "memory"), ...(all.some((row) => row.drift) ? [option("drift")] : [])],
+      },
+    ],
+    charts: {
+      plane: { title: "Gain and its cost", caption: "", size: "sdl-plane", height: 278, draw: drawPlane },
+    },
   };
-  const fields = Object.entries(menus).map(([name, node]) => field(ids[name], labels[name], node));
-  const [main, ...filters] = fields;
-  const rowsFold = foldOf(
-    "The table of methods",
-    make("label", { class: "sdl-row" }, all, "all columns"),
-    scroll(`The table of methods${whose}`, table),
-    make("p", { class: "sdl-note" }, note),
-  );
-  rowsFold.classList.add("sdl-board-table");
-  const layout = ({ task, spoken }) => [
-    task,
-    controlRow(
-      main,
-      phoneFold("Filters", { class: "sdl-filters" }, () => {}, ...filters),
-    ),
-    make("div", { class: "sdl-frame" }, plane.node),
-    make("div", {}, spoken),
-    foldRow(foldOf("More about this row", more), rowsFold),
-  ];
-  return panel({ model, el }, spec, layout, draw);
+  const layout = ({ task, spoken, controls, charts }) => {
+    caption = charts.plane.node.querySelector("figcaption");
+    const { setting, ...filters } = controls;
+    const rowsFold = foldOf(
+      "The table of methods",
+      make("label", { class: "sdl-row" }, wide, "all columns"),
+      scroll(`The table of methods${whose}`, table),
+      make("p", { class: "sdl-note" }, note),
+    );
+    rowsFold.classList.add("sdl-board-table");
+    return [
+      task,
+      controlRow(setting, phoneFold("Filters", "sdl-filters", ...Object.values(filters))),
+      make("div", { class: "sdl-frame" }, charts.plane.node),
+      make("div", {}, spoken),
+      foldRow(foldOf("More about this row", more), rowsFold),
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

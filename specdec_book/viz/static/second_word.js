@@ -51,12 +51,9 @@ const formulas = {
   },
 };
 
-function draw(svg, s) {
-  const width = widthOf(svg) || 320;
+function drawWords(svg, width, s) {
   const left = 92;
   const room = width - left - 92;
-  svg.setAttribute("height", HEAD + 4 * ROW);
-  svg.replaceChildren();
   const bar = (y, share, color, dashed) =>
     block(left, y, Math.max(1, share * room), BAR, "", {
       rx: 2,
@@ -71,17 +68,24 @@ function draw(svg, s) {
       const [p, q, emitted] = [TARGET.second[x][y], formulas.drawn(s, x)[y], formulas.emitted(s, x)[y]];
       const mark = left + emitted * room;
       svg.append(
-        make("text", { x: left - 8, y: top + 18, "text-anchor": "end" }, `${first} ${second}`),
+        svgText(left - 8, top + 18, `${first} ${second}`, { "text-anchor": "end" }),
         bar(top, p, "target", false),
         bar(top + BAR + 3, q, "draft-line", true),
       );
       if (Math.abs(emitted - p) > NEAR)
         svg.append(
           stroke(mark, top - 3, mark, top + BAR + 3, "rejected", { "stroke-width": 3 }),
-          make("text", { x: width, y: top + 18, "text-anchor": "end" }, `emitted ${percent(emitted)}`),
+          svgText(width, top + 18, `emitted ${percent(emitted)}`, { "text-anchor": "end" }),
         );
     }),
   );
+  const rows = FIRST.flatMap((first, x) =>
+    SECOND.map(
+      (second, y) =>
+        `${first} ${second}: target ${percent(TARGET.second[x][y])}, head ${percent(formulas.drawn(s, x)[y])}`,
+    ),
+  );
+  svg.setAttribute("aria-label", rows.join("; "));
 }
 
 function sentence(s) {
@@ -104,30 +108,26 @@ function taskState(s) {
   return `${percent(alpha)} of the second words are accepted; with the best bias it is ${percent(best)}.`;
 }
 
-const BIAS = { name: "bias", text: "Markov bias", note: "of the word that fits", max: MAX_BIAS, step: STEP };
+const BIAS = {
+  name: "bias",
+  text: "Markov bias",
+  note: "of the word that fits",
+  max: MAX_BIAS,
+  step: STEP,
+  show: (value) => Number(value).toFixed(1),
+};
 
-function render({ model, el }) {
-  const state = () => valuesOf(model, NAMES);
-  const change = (values) => assign(model, values);
-  const sees = toggle("head 2 sees the first word", () => change({ sees: !state().sees }));
-  const honest = toggle("give the rule the row with the bias", () => change({ honest: !state().honest }));
-  const biasSpec = { ...BIAS, min: 0, show: (value) => Number(value).toFixed(1) };
-  const [bias, show, slide] = numberField(`${newId("second-word")}-bias`, biasSpec, change);
-  const svg = make("svg", { role: "img" });
-  const paint = () => {
-    const s = state();
-    sees.setAttribute("aria-pressed", String(s.sees));
-    honest.setAttribute("aria-pressed", String(s.honest));
-    slide.disabled = honest.disabled = s.sees;
-    show(s.bias);
-    draw(svg, s);
-    const rows = FIRST.flatMap((first, x) =>
-      SECOND.map(
-        (second, y) =>
-          `${first} ${second}: target ${percent(TARGET.second[x][y])}, head ${percent(formulas.drawn(s, x)[y])}`,
-      ),
-    );
-    svg.setAttribute("aria-label", rows.join("; "));
+function render(context) {
+  const { model } = context;
+  const switchOf = (name, words) => toggle(words, () => assign(model, { [name]: !model.get(name) }));
+  const switches = {
+    sees: switchOf("sees", "head 2 sees the first word"),
+    honest: switchOf("honest", "give the rule the row with the bias"),
+  };
+  let slide;
+  const draw = (s) => {
+    for (const [name, node] of Object.entries(switches)) node.setAttribute("aria-pressed", String(s[name]));
+    slide.disabled = switches.honest.disabled = s.sees;
     const tiles = [
       ["accepted after “of” · after “no”", [0, 1].map((x) => percent(formulas.accepted(s, x))).join(" · ")],
       ["tokens per round", (2 + formulas.alpha(s)).toFixed(2)],
@@ -142,16 +142,27 @@ function render({ model, el }) {
     longestState:
       "100 % are accepted, but the text is wrong: its distribution differs from the target's by 100 %, and so on.",
     delay: 100,
-    listens: NAMES,
+    values: NAMES,
+    controls: [BIAS],
+    charts: {
+      words: {
+        title: "The second word (solid: the target, dashed: head 2)",
+        height: HEAD + 4 * ROW,
+        draw: drawWords,
+      },
+    },
   };
-  const layout = ({ task, spoken, tiles }) => [
-    task,
-    controlRow(make("div", { class: "sdl-row" }, sees, honest), bias),
-    chartRow(figure("The second word (solid: the target, dashed: head 2)", "", svg)),
-    make("div", {}, spoken),
-    ...tiles,
-  ];
-  return panel({ model, el }, spec, layout, paint);
+  const layout = ({ task, spoken, tiles, controls, charts }) => {
+    slide = controls.bias.querySelector("input");
+    return [
+      task,
+      controlRow(make("div", { class: "sdl-row" }, ...Object.values(switches)), controls.bias),
+      chartRow(charts.words.node),
+      make("div", {}, spoken),
+      ...tiles,
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -217,43 +217,11 @@ function drawGains(svg, width, s, r) {
   svg.append(svgText(4, 14, `${plural(batch, "sequence")} running`));
 }
 
-function render({ model, el }) {
-  const id = newId("serving");
-  const menus = ["pairs", "machines", "tables"];
-  const state = () => {
-    const s = valuesOf(model, [...menus, "engine", ...NAMES]);
-    return { ...s, ...chosen(s) };
-  };
-  const change = (values) => assign(model, values);
-  const [controls, show] = numberFields(id, SLIDERS, change);
-  const choose = (name, options) => indexMenu(`${id}-${name}`, options, (value) => change({ [name]: value }));
-  const pairs = choose("pair", [...model.get("pairs"), ...model.get("tables")]);
-  const machines = choose("machine", model.get("machines"));
-  const charts = {
-    latency: chart(
-      "Time per token, by load",
-      "A line ends in a wall where its queue begins to grow. Drag to set the load.",
-      "sdl-wide",
-      { height: 190 },
-    ),
-    gains: chart(
-      GAINS,
-      "Purple: your γ. Outlined: the best one for as many sequences as your γ keeps running.",
-      "sdl-narrow",
-      { height: 190 },
-    ),
-  };
-  const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";
-  const fields = (nodes) => make("div", { class: "sdl-controls", style: grid }, ...nodes);
-  let pick = () => ({});
-  const draw = () => {
-    const s = state();
+function render(context) {
+  const [pairs, machines, tables] = ["pairs", "machines", "tables"].map((name) => context.model.get(name));
+  const draw = (s) => {
+    Object.assign(s, chosen(s));
     const r = consequences(s);
-    show(s);
-    pairs.value = String(s.pair);
-    machines.value = String(s.machine);
-    pick = drawLatency(...blank(charts.latency, 220, 420), s, r);
-    drawGains(...blank(charts.gains, 220, 420), s, r);
     const both = (name, format) => `${format(r.plain[name])} → ${format(r.drafted[name])}`;
     const numbers = [
       ["result", verdict(r)],
@@ -263,27 +231,52 @@ function render({ model, el }) {
       ["capacity, tokens/s", both("capacity", (v) => Number(v.toPrecision(3)).toLocaleString("en"))],
       ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
     ];
-    return [numbers, () => [summary(s, r), taskState(s, r)]];
+    return [numbers, () => [summary(s, r), taskState(s, r)], r];
   };
-  follow(charts.latency.svg, (px) => change(pick(px)));
   const spec = {
     name: "serving",
     label: "A server under load",
     task: "choose the first pair and machine, α = 0.70, γ = 4 and 256 slots. Find the smallest load at which drafting makes every token slower.",
     longestState: solved(0, 0),
-    listens: NAMES,
+    values: ["pairs", "machines", "tables", "engine", ...NAMES],
+    controls: [
+      { name: "pair", text: "Pair", options: [...pairs, ...tables] },
+      { name: "machine", text: "Machine", options: machines },
+      ...SLIDERS,
+    ],
+    charts: {
+      latency: {
+        title: "Time per token, by load",
+        caption: "A line ends in a wall where its queue begins to grow. Drag to set the load.",
+        size: "sdl-wide",
+        height: 190,
+        drag: true,
+        draw: drawLatency,
+      },
+      gains: {
+        title: GAINS,
+        caption: "Purple: your γ. Outlined: the best one for as many sequences as your γ keeps running.",
+        size: "sdl-narrow",
+        height: 190,
+        draw: drawGains,
+      },
+    },
   };
-  const gains = phoneFold(GAINS, { class: "sdl-narrow" }, () => draw(), charts.gains.node);
-  const layout = ({ task, spoken, tiles: [few, rest] }) => [
-    task,
-    controlRow(field(`${id}-pair`, "Pair", pairs), field(`${id}-machine`, "Machine", machines)),
-    fields(controls.slice(0, 3)),
-    chartRow(charts.latency.node, gains),
-    few,
-    foldRow(rest, foldOf("More settings", fields(controls.slice(3)))),
-    spoken,
-  ];
-  return panel({ model, el }, spec, layout, draw);
+  const layout = ({ task, spoken, tiles: [few, rest], controls, charts }) => {
+    const sliders = SLIDERS.map(({ name }) => controls[name]);
+    const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";
+    const fields = (nodes) => make("div", { class: "sdl-controls", style: grid }, ...nodes);
+    return [
+      task,
+      controlRow(controls.pair, controls.machine),
+      fields(sliders.slice(0, 3)),
+      chartRow(charts.latency.node, phoneFold(GAINS, "sdl-narrow", charts.gains.node)),
+      few,
+      foldRow(rest, foldOf("More settings", fields(sliders.slice(3)))),
+      spoken,
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -81,7 +81,7 @@ function taskState(s, r, best) {
   return `${times(r.speed)} so far. The best of all ${countSets(s)} sets has ${times(best)}.`;
 }
 
-function drawPlane(svg, width, s, r, frontier) {
+function drawPlane(svg, width, s, { r, frontier }) {
   const box = { left: 40, right: width - 14, top: 26, bottom: 232 };
   const { x, y } = scales(box, [0, 1], [0, 1]);
   rulings(svg, box, y, [0, 0.5, 1]);
@@ -103,7 +103,8 @@ function drawPlane(svg, width, s, r, frontier) {
   );
 }
 
-function render({ model, el }) {
+function render(context) {
+  const { model } = context;
   const targets = model.get("targets");
   const state = () => ({ mask: model.get("mask"), ...targets[model.get("target")] });
   const show = (mask) => assign(model, { mask });
@@ -116,7 +117,7 @@ function render({ model, el }) {
     }
     return frontiers[name];
   };
-  let switches = [];
+  let [switches, shown] = [[], null];
   const column = ({ layers, group }, pair) => {
     const [first, last] = [group * pair + 1, group * (pair + 1)];
     const nodes = PARTS.map((part) => {
@@ -133,37 +134,16 @@ function render({ model, el }) {
     return make("div", {}, ...nodes, make("small", { "aria-hidden": "true" }, words));
   };
   const blocks = make("div", { class: "sdl-blocks-row", role: "group", "aria-label": "Sublayers" });
-  const rebuild = () => {
-    switches = [];
-    const s = state();
-    blocks.replaceChildren(...Array.from({ length: s.layers }, (_, pair) => column(s, pair)));
-  };
-  const names = Object.keys(targets);
-  const id = newId("switches");
-  const options = names.map((value) => ({ value, label: value }));
-  const select = menu(id, options, (target) => assign(model, { mask: 0, target }));
-  const choice = names.length > 1 ? [field(id, "Target", select)] : [];
-  const plane = chart(
-    "Acceptance rate and cost of each set",
-    "Rings: the set with the highest acceptance rate for each number of skipped sublayers. Dashed: α = c.",
-    "sdl-half",
-    { height: 272 },
-  );
   const layers = Math.max(...Object.values(targets).map((each) => each.layers));
-  const longestState = `0.00× so far. The best of all ${countSets({ layers })} sets has 0.00×, and so on.`;
-  const caption =
-    "A: attention. M: MLP. Dashed and crossed out: skipped in drafting. Number: change of the predicted speedup if you toggle this switch.";
-  const allOn = make(
-    "div",
-    { class: "sdl-row" },
-    button("all on", () => show(0)),
-  );
-  const sublayers = [...choice, blocks, make("figcaption", {}, caption), allOn];
-  const draw = () => {
+  const draw = ({ target }) => {
     const s = state();
+    if (shown !== target) {
+      switches = [];
+      blocks.replaceChildren(...Array.from({ length: s.layers }, (_, pair) => column(s, pair)));
+    }
+    shown = target;
     const r = consequences(s);
-    const { frontier, best } = frontierOf(model.get("target"));
-    select.value = model.get("target");
+    const { frontier, best } = frontierOf(target);
     for (const { node, bit, change } of switches) {
       const runs = !(s.mask & bit);
       const difference = effect(s, r, bit);
@@ -172,15 +152,13 @@ function render({ model, el }) {
       node.setAttribute("aria-pressed", String(runs));
       node.classList.toggle("sdl-off", !runs);
     }
-    plane.svg.replaceChildren();
-    drawPlane(plane.svg, Math.max(240, widthOf(plane.svg) || 480), s, r, frontier);
     const tiles = [
       ["acceptance rate α", r.alpha.toFixed(2)],
       ["cost c, from bytes read", r.c.toFixed(2)],
       ["predicted speedup", times(r.speed)],
       ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
     ];
-    return [tiles, () => [summary(s, r), taskState(s, r, best)]];
+    return [tiles, () => [summary(s, r), taskState(s, r, best)], { r, frontier }];
   };
   // The effect of a switch is seen only where one is off: it opens with the best one.
   const first = state();
@@ -189,28 +167,51 @@ function render({ model, el }) {
     effect({ ...first, mask: 0 }, whole, 1 << bit),
   );
   openAt(model, "mask", 1 << effects.indexOf(Math.max(...effects)));
-  rebuild();
-  model.on("change:target", rebuild); // before the drawing
   const spec = {
     name: "switches",
     label: "Skip switches",
     task: "switch sublayers off until you find the set with the highest predicted speedup.",
-    longestState,
-    listens: ["mask", "target"],
+    longestState: `0.00× so far. The best of all ${countSets({ layers })} sets has 0.00×, and so on.`,
+    values: ["mask", "target"],
+    change: ({ target }) => assign(model, { mask: 0, target }),
+    controls: [
+      {
+        name: "target",
+        text: "Target",
+        options: Object.keys(targets).map((value) => ({ value, label: value })),
+      },
+    ],
+    charts: {
+      plane: {
+        title: "Acceptance rate and cost of each set",
+        caption:
+          "Rings: the set with the highest acceptance rate for each number of skipped sublayers. Dashed: α = c.",
+        size: "sdl-half",
+        height: 272,
+        draw: drawPlane,
+      },
+    },
   };
-  const layout = ({ task, spoken, tiles }) => [
-    task,
-    chartRow(
-      figure("Sublayers of the target", "sdl-half", ...sublayers, ...tiles),
-      phoneFold("Acceptance rate and cost of each set", { class: "sdl-half" }, () => draw(), plane.node),
-    ),
-    make("div", {}, spoken),
-  ];
-  const detach = panel({ model, el }, spec, layout, draw);
-  return () => {
-    model.off("change:target", rebuild);
-    detach();
+  const caption =
+    "A: attention. M: MLP. Dashed and crossed out: skipped in drafting. Number: change of the predicted speedup if you toggle this switch.";
+  const layout = ({ task, spoken, tiles, controls, charts }) => {
+    const allOn = button("all on", () => show(0));
+    const sublayers = [
+      ...(Object.keys(targets).length > 1 ? [controls.target] : []),
+      blocks,
+      make("figcaption", {}, caption),
+      make("div", { class: "sdl-row" }, allOn),
+    ];
+    return [
+      task,
+      chartRow(
+        figure("Sublayers of the target", "sdl-half", ...sublayers, ...tiles),
+        phoneFold("Acceptance rate and cost of each set", "sdl-half", charts.plane.node),
+      ),
+      make("div", {}, spoken),
+    ];
   };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

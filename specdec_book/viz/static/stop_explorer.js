@@ -67,10 +67,10 @@ function newStrip(svg, words, places) {
     const confidence = q[0] ?? 0;
     const tall = Math.max(1, height * confidence);
     const fate = right > 0 ? "accepted" : "rejected";
-    const color = `var(--sdl-${fate})`;
     const title = make("title", {}, `${quoted(words[place])}: ${confidence.toFixed(2)}, ${fate}`);
-    const fill = right > 0 ? color : "var(--sdl-surface)";
-    return make("rect", { y: foot - tall, height: tall, fill, stroke: color }, title);
+    const bar = block(0, foot - tall, 0, tall, right > 0 ? fate : "surface", { stroke: ink(fate) });
+    bar.append(title);
+    return bar;
   });
   const axis = make("line", { class: "sdl-axis", x1: left, y1: foot + 0.5, y2: foot + 0.5 });
   const used = make("path", { stroke: "var(--sdl-accepted)", "stroke-width": 4 });
@@ -78,7 +78,7 @@ function newStrip(svg, words, places) {
   const wasted = make("path", { stroke: "var(--sdl-rejected)", ...dashes });
   const dots = { "stroke-width": 5, "stroke-linecap": "round" };
   const own = make("path", { stroke: "var(--sdl-recovered)", ...dots });
-  const ticks = [1, 0].map((q) => make("text", { x: 0, y: foot - height * q + 4 }, String(q)));
+  const ticks = [1, 0].map((q) => svgText(0, foot - height * q + 4, String(q)));
   svg.append(axis, ...ticks, ...bars, used, wasted, own);
   let drawn = 0;
   return (rounds) => {
@@ -127,26 +127,17 @@ function newText(box, words) {
   };
 }
 
-// One bar for each of the colors. Returns a function that shows entries [name, speed].
-function newSpeeds(svg, colors) {
-  const bars = colors.map((fill, i) => {
-    const name = make("text", { x: 0, y: 12 + i * 28 });
-    const bar = make("rect", { x: 0, y: 16 + i * 28, height: 10, rx: 2, fill });
-    const speed = make("text", { y: 26 + i * 28, "text-anchor": "end", "font-weight": 600 });
-    svg.append(name, bar, speed);
-    return { name, bar, speed };
-  });
-  return (entries) => {
-    const width = Math.max(260, widthOf(svg) || 520);
-    const top = Math.max(...entries.map(([, value]) => value)) * 1.02;
-    entries.forEach(([name, value], i) => {
-      bars[i].name.textContent = name;
-      bars[i].bar.setAttribute("width", ((width - 56) * value) / top);
-      bars[i].speed.setAttribute("x", width);
-      bars[i].speed.textContent = times(value);
-    });
-    svg.setAttribute("aria-label", entries.map(([name, value]) => `${name}: ${times(value)}`).join(". "));
-  };
+// One bar for each entry [name, speed, color].
+function drawSpeeds(svg, width, s, { entries }) {
+  const top = Math.max(...entries.map(([, value]) => value)) * 1.02;
+  entries.forEach(([name, value, color], i) =>
+    svg.append(
+      svgText(0, 12 + i * 28, name),
+      block(0, 16 + i * 28, ((width - 56) * value) / top, 10, color, { rx: 2 }),
+      svgText(width, 26 + i * 28, times(value), { "text-anchor": "end", "font-weight": 600 }),
+    ),
+  );
+  svg.setAttribute("aria-label", entries.map(([name, value]) => `${name}: ${times(value)}`).join(". "));
 }
 
 const solved = (speed, best, share) =>
@@ -175,19 +166,11 @@ const SLIDERS = [
   },
 ];
 
-function render({ model, el }) {
-  const words = model.get("words");
-  const places = model.get("places");
-  const id = newId("stop");
-  const get = (name) => model.get(name);
-  const change = (values) => assign(model, values);
-  const names = ["length", "threshold", "nats", "cost"];
-  const settings = () => Object.fromEntries(names.map((name) => [name, get(name)]));
-  const options = Object.entries(NAMES).map(([value, label]) => ({ value, label }));
-  const pick = menu(`${id}-policy`, options, (policy) => change({ policy }));
+function render(context) {
+  const { model } = context;
+  const [words, places] = ["words", "places"].map((name) => model.get(name));
+  const names = SLIDERS.map(({ name }) => name);
   const max = Math.max(...places.map(({ q }) => q.length));
-  const specs = SLIDERS.map((spec) => ({ max, ...spec }));
-  const [fields, show] = numberFields(id, specs, change);
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
   const strip = chart(
@@ -196,27 +179,19 @@ function render({ model, el }) {
     "",
     { height: 70 },
   );
-  const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 110 });
   const showStrip = newStrip(strip.svg, words, places);
   const showText = newText(text, words);
-  const colors = ["plain", "you", "one", "ink"].map((name) => `var(--sdl-${name})`);
-  const showSpeeds = newSpeeds(speeds.svg, colors);
-  let limits = {};
-  const draw = () => {
-    const policy = get("policy");
-    const now = settings();
-    pick.value = policy;
-    show(now);
-    fields.forEach((node, i) => {
-      node.hidden = names[i] !== "cost" && uses[policy] !== names[i];
-    });
-    const rounds = formulas.rounds(places, policy, now);
+  let [limits, fields] = [{}, {}];
+  const draw = (s) => {
+    const { policy } = s;
+    for (const name of names) fields[name].hidden = name !== "cost" && uses[policy] !== name;
+    const rounds = formulas.rounds(places, policy, s);
     const drafted = sum(rounds, ({ drafted }) => drafted);
     const accepted = sum(rounds, ({ accepted }) => accepted);
-    const speed = formulas.speed(places, policy, now);
-    if (limits.cost !== now.cost) {
-      const best = formulas.bestConstant(places, now.cost);
-      limits = { cost: now.cost, best, oracle: formulas.speed(places, "oracle", now) };
+    const speed = formulas.speed(places, policy, s);
+    if (limits.cost !== s.cost) {
+      const best = formulas.bestConstant(places, s.cost);
+      limits = { cost: s.cost, best, oracle: formulas.speed(places, "oracle", s) };
     }
     const { best, oracle } = limits;
     showStrip(rounds);
@@ -226,14 +201,14 @@ function render({ model, el }) {
       ["tokens per round", (places.length / rounds.length).toFixed(2)],
       ["wasted drafts", `${drafted - accepted} of ${drafted}`],
     ];
-    showSpeeds([
-      ["plain decoding", PLAIN],
-      [NAMES[policy], speed],
-      [`best constant length: ${best.length}`, best.speed],
-      ["oracle: drafts only tokens that will be accepted", oracle],
-    ]);
+    const entries = [
+      ["plain decoding", PLAIN, "plain"],
+      [NAMES[policy], speed, "you"],
+      [`best constant length: ${best.length}`, best.speed, "one"],
+      ["oracle: drafts only tokens that will be accepted", oracle, "ink"],
+    ];
     const sentence = `The policy “${NAMES[policy]}” reaches ${times(speed)}, the best constant length (${best.length}) ${times(best.speed)}, and the oracle ${times(oracle)}.`;
-    return [tiles, () => [sentence, taskState(policy, speed, best.speed, oracle)]];
+    return [tiles, () => [sentence, taskState(policy, speed, best.speed, oracle)], { entries }];
   };
   const spec = {
     name: "stop",
@@ -242,22 +217,36 @@ function render({ model, el }) {
     task: "find a policy and a threshold that beat the best constant length on this text.",
     longestState: solved("0.00×", "0.00×", 100),
     delay: 200,
-    listens: ["policy", ...names],
+    values: ["policy", ...names],
+    controls: [
+      {
+        name: "policy",
+        text: "Policy",
+        options: Object.entries(NAMES).map(([value, label]) => ({ value, label })),
+      },
+      ...SLIDERS.map((each) => ({ max, ...each })),
+    ],
+    charts: {
+      speeds: {
+        title: "Speed, in tokens per time of a target pass",
+        caption: "",
+        height: 110,
+        draw: drawSpeeds,
+      },
+    },
   };
-  const layout = ({ task, spoken, tiles }) => [
-    task,
-    make(
-      "div",
-      { class: "sdl-stop-top" },
-      controlRow(field(`${id}-policy`, "Policy", pick), ...fields),
-      speeds.node,
-    ),
-    strip.node,
-    phoneFold("The text, and the drafts wasted before each token", {}, () => draw(), text),
-    spoken,
-    foldOf("Counts", ...tiles),
-  ];
-  return panel({ model, el }, spec, layout, draw);
+  const layout = ({ task, spoken, tiles, controls, charts }) => {
+    fields = controls;
+    return [
+      task,
+      make("div", { class: "sdl-stop-top" }, controlRow(...Object.values(controls)), charts.speeds.node),
+      strip.node,
+      phoneFold("The text, and the drafts wasted before each token", "", text),
+      spoken,
+      foldOf("Counts", ...tiles),
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

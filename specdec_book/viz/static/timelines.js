@@ -23,8 +23,7 @@ const isRight = (s) => guessOf(s) === s.words.at(-1);
 const shownWords = (s, width) => s.words.slice(width < NARROW ? -4 : 0, -1);
 const columnsOf = (s, width) => shownWords(s, width).length + 1; // with a free one on the left
 
-function draw(svg, s) {
-  const width = widthOf(svg) || 320;
+function drawPairs(svg, width, s) {
   const known = shownWords(s, width);
   const step = width / columnsOf(s, width);
   const wide = Math.min(116, step - 8);
@@ -33,18 +32,14 @@ function draw(svg, s) {
   svg.setAttribute("height", TOP + GUESS + BOX + (isNarrow ? 94 : 24));
   const box = (at, y, words, color, { dashed = false, size = wide } = {}) =>
     svg.append(
-      make("rect", {
-        x: at - size / 2,
-        y,
-        width: size,
-        height: BOX,
+      block(at - size / 2, y, size, BOX, "", {
         rx: 6,
-        fill: dashed ? "none" : `color-mix(in srgb, ${color} 18%, var(--sdl-surface))`,
-        stroke: color,
+        fill: dashed ? "none" : `color-mix(in srgb, ${ink(color)} 18%, var(--sdl-surface))`,
+        stroke: ink(color),
         "stroke-width": 2,
         ...(dashed && { "stroke-dasharray": "3 4" }),
       }),
-      make("text", { class: dashed ? "sdl-faint" : "", x: at, y: y + 20, "text-anchor": "middle" }, words),
+      svgText(at, y + 20, words, { class: dashed ? "sdl-faint" : "", "text-anchor": "middle" }),
     );
   const letters = Math.max(3, Math.floor(wide / 8));
   const short = (word, most = letters) => {
@@ -52,27 +47,25 @@ function draw(svg, s) {
     return whole.length > most ? `${whole.slice(0, most - 1)}…` : whole;
   };
   const note = (x, y, words, anchor = "middle") =>
-    svg.append(make("text", { class: "sdl-faint", x, y, "text-anchor": anchor }, words));
+    svg.append(svgText(x, y, words, { class: "sdl-faint", "text-anchor": anchor }));
   const tokens = TOP + GAP;
   const last = known.length - 2; // of the features
-  svg.replaceChildren(
+  svg.append(
     ...Array.from({ length: last + 1 }, (_, i) =>
       make("path", { class: "sdl-edge", d: `M${middle(i)} ${TOP + BOX}V${tokens}` }),
     ),
     make("path", { class: "sdl-edge sdl-edge-seen", d: `M${middle(last)} ${tokens + BOX}V${TOP + GUESS}` }),
   );
   note(0, TOP - 8, "the target's feature after each token", "start");
-  known
-    .slice(0, -1)
-    .forEach((word, i) => box(middle(i), TOP, `f(${short(word, letters - 3)})`, "var(--sdl-target)"));
+  known.slice(0, -1).forEach((word, i) => box(middle(i), TOP, `f(${short(word, letters - 3)})`, "target"));
   known.forEach((word, i) => {
     const at = i - s.shift;
     const isRead = at >= 0 && at <= last;
-    box(middle(at), tokens, short(word), "var(--sdl-muted)", { dashed: !isRead });
+    box(middle(at), tokens, short(word), "muted", { dashed: !isRead });
     if (!isRead) note(middle(at), tokens + BOX + 16, s.shift ? "left out" : "not read");
   });
   const guess = visible(guessOf(s)).trim();
-  const color = isRight(s) ? "var(--sdl-accepted)" : "var(--sdl-draft)";
+  const color = isRight(s) ? "accepted" : "draft";
   const size = Math.min(width, 9 * guess.length + 110);
   const at = Math.min(middle(last), width - size / 2 - 2);
   box(at, TOP + GUESS, `guess: ${guess} ${isRight(s) ? "✓" : "✗"}`, color, { size });
@@ -115,57 +108,59 @@ const taskState = (s) =>
 
 const SHIFT = { name: "shift", text: "shift of the tokens, in positions", max: 1 };
 
-function render({ model, el }) {
-  const state = () => valuesOf(model, NAMES);
-  const set = ({ shift }) => shift !== state().shift && assign(model, { shift });
-  const start = state();
-  const svg = make("svg", { role: "img" });
-  const [shift, show] = numberField(`${newId("timelines")}-shift`, SHIFT, set);
+function render(context) {
+  const start = valuesOf(context.model, NAMES);
+  const set = ({ shift }) => shift !== context.model.get("shift") && assign(context.model, { shift });
   const body = make("tbody");
   const full = `q; a full bar is ${formulas.largest(start.laws).toFixed(2)}`;
   const heads = columns(["token", full, hidden("q as a number")]);
   const table = make("table", { class: "sdl-numbers" }, heads, body);
-  let from = null;
-  svg.addEventListener("pointerdown", (event) => (from = { x: event.clientX, shift: state().shift }));
-  svg.addEventListener("pointerup", () => (from = null));
-  follow(svg, (px) => {
-    if (!from) return;
-    const distance = px + svg.getBoundingClientRect().left - from.x;
-    const width = svg.clientWidth || 320;
-    const step = width / columnsOf(start, width);
-    set({ shift: formulas.shiftAt(distance, step, from.shift) });
-  });
-  const paint = () => {
-    const s = state();
-    draw(svg, s);
-    const pairs = formulas.pairs(s.words, s.shift);
-    const [feature, token] = pairs.at(-1);
-    svg.setAttribute(
-      "aria-label",
-      `${pairs.length} pairs. The last one is feature ${feature} with token ${quoted(s.words[token])}.`,
-    );
-    show(s.shift);
+  let from = null; // where the tokens were pressed, and their shift there
+  const draw = (s) => {
     body.replaceChildren(...bars(s));
     return [[], () => [sentence(s), taskState(s)]];
   };
-  const both = [0, 1].map((each) => ({ ...start, shift: each }));
+  const both = [0, 1].map((shift) => ({ ...start, shift }));
   const spec = {
     name: "timelines",
     label: "Features and tokens on two timelines",
     task: "drag the row of tokens one position to the left and watch the guess.",
     longestState: longest(both.map(taskState)),
     longestSentence: longest(both.map(sentence)),
-    listens: ["shift"],
+    values: NAMES,
+    change: set,
+    controls: [{ name: "shift", text: "shift of the tokens, in positions", max: 1 }],
+    charts: {
+      pairs: {
+        title: "",
+        drag: true,
+        draw(svg, width, s) {
+          drawPairs(svg, width, s);
+          const pairs = formulas.pairs(s.words, s.shift);
+          const [feature, token] = pairs.at(-1);
+          const last = `The last one is feature ${feature} with token ${quoted(s.words[token])}.`;
+          svg.setAttribute("aria-label", `${pairs.length} pairs. ${last}`);
+          return (px) => {
+            from ??= { px, shift: s.shift };
+            const step = width / columnsOf(s, width);
+            return { shift: formulas.shiftAt(px - from.px, step, from.shift) };
+          };
+        },
+      },
+    },
   };
-  const layout = ({ task, spoken, tiles }) => [
-    task,
-    svg,
-    shift,
-    make("div", {}, spoken),
-    ...tiles,
-    foldOf("The likeliest guesses, with q", table),
-  ];
-  return panel({ model, el }, spec, layout, paint);
+  const layout = ({ task, spoken, tiles, controls, charts }) => {
+    charts.pairs.svg.addEventListener("pointerdown", () => (from = null));
+    return [
+      task,
+      charts.pairs.svg,
+      controls.shift,
+      make("div", {}, spoken),
+      ...tiles,
+      foldOf("The likeliest guesses, with q", table),
+    ];
+  };
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

@@ -62,10 +62,10 @@ const formulas = {
 
 const HEIGHT = 200; // px; a phone shows both drawings at once
 
-function drawTree(svg, width, tree) {
+function drawTree(svg, width, s) {
+  const tree = formulas.best(s.rates, s.nodes);
   const levels = Math.max(1, formulas.levels(tree));
   const row = Math.min(50, (HEIGHT - 38) / levels);
-  svg.setAttribute("height", HEIGHT);
   const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
   const leaves = (node) => Math.max(1, sum(children(node), leaves));
   const places = new Map();
@@ -99,13 +99,14 @@ function drawTree(svg, width, tree) {
     const [nodeX, nodeY] = places.get(i);
     return svgText(nodeX + radius(worth) + 4, nodeY + 4, worth.toFixed(2), { class: "sdl-small sdl-halo" });
   });
-  svg.replaceChildren(
+  svg.append(
     ...edges,
     disc(x, y, radius(1), "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
     ...dots,
     ...numbers,
     svgText(x, y - 14, "last token", { "text-anchor": "middle" }),
   );
+  svg.setAttribute("aria-label", `Tree of ${tree.length} nodes on ${formulas.levels(tree)} levels.`);
 }
 
 function drawCurves(svg, width, s, { peak, tokens, chain }) {
@@ -113,8 +114,6 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
   const top = Math.max(...tokens, ...peak.all) * 1.08;
   const { x, y, at } = scales(box, [0, MAX_NODES], [0, top]);
   const levels = Array.from({ length: Math.floor(top) + 1 }, (_, v) => v);
-  svg.setAttribute("height", HEIGHT);
-  svg.replaceChildren();
   rulings(svg, box, y, levels);
   axisBelow(svg, box, x, [0, 16, 32, 48, 64], "drafted nodes");
   svg.append(stroke(x(s.nodes), box.top, x(s.nodes), box.bottom, "ink", { "stroke-dasharray": "2 3" }));
@@ -140,7 +139,7 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
     disc(x(s.nodes), y(tokens[s.nodes]), 6, COLORS.tree, { stroke: ink("ink") }),
     disc(x(s.nodes), y(peak.all[s.nodes]), 6, COLORS.speedup, { stroke: ink("surface") }),
   );
-  return (px) => Math.round(at(px, 0)[0]);
+  return (px) => ({ nodes: Math.round(at(px, 0)[0]) });
 }
 
 // The task: the fastest budget when T(k) grows twice as fast as measured ---------------------------
@@ -168,27 +167,9 @@ const SLIDERS = [
   },
   { name: "draft", text: "Cost of drafting a level", note: "in T(1)", max: 1, step: 0.01 },
 ];
-const TREE = "The best tree of this budget";
 const NAMES = ["rates", "ks", "times", "draft", "overhead", "nodes", "stretch"];
 
-function render({ model, el }) {
-  const id = newId("budget");
-  const state = () => valuesOf(model, NAMES);
-  const change = (values) => assign(model, values);
-  const [[budget, stretch, draft], show] = numberFields(id, SLIDERS, change);
-  const tree = chart(
-    TREE,
-    "Number and size: probability that the node is accepted. Thick border: the node added last.",
-    "sdl-half",
-    {},
-  );
-  const curves = chart(
-    "Tokens per pass, and the speedup",
-    "Press or drag to set the budget.",
-    "sdl-half",
-    {},
-  );
-  let nodesAt = () => null;
+function render(context) {
   let memory = {}; // does not depend on the budget
   const curveOf = ({ nodes, ...rest }) => {
     const key = JSON.stringify(rest);
@@ -200,42 +181,54 @@ function render({ model, el }) {
     memory = { key, tokens, chain, peak: formulas.fastest(rest) };
     return memory;
   };
-  const draw = () => {
-    const s = state();
+  const draw = (s) => {
     const { peak } = curveOf(s);
     const here = formulas.speedup(s, s.nodes);
-    const shown = formulas.best(s.rates, s.nodes);
-    show(s);
-    drawTree(tree.svg, widthOf(tree.svg) || 320, shown);
-    tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
-    nodesAt = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, memory);
+    const tokens = memory.tokens[s.nodes].toFixed(2);
     const numbers = [
-      ["tokens per pass, tree", formulas.expected(shown).toFixed(2)],
+      ["tokens per pass, tree", tokens],
       ["pass time, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
       ["speedup", times(here.speed)],
-      ["tokens per pass, chain", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
+      ["tokens per pass, chain", memory.chain[s.nodes].toFixed(2)],
       ["levels of the fastest tree", formulas.levels(here.tree)],
     ];
-    const words = `A tree of ${s.nodes} nodes emits ${formulas.expected(shown).toFixed(2)} tokens per pass on average, which is ${here.speed.toFixed(2)} times as fast as plain decoding.`;
-    return [numbers, () => [words, taskState(s, peak)]];
+    const words = `A tree of ${s.nodes} nodes emits ${tokens} tokens per pass on average, which is ${here.speed.toFixed(2)} times as fast as plain decoding.`;
+    return [numbers, () => [words, taskState(s, peak)], memory];
   };
-  follow(curves.svg, (px) => change({ nodes: nodesAt(px) }));
   const spec = {
     name: "budget",
     label: "Tree-budget explorer",
     task: "set the growth of T(k) to twice the measured growth, then find the fastest budget.",
     longestState: solved(64, 1.11),
-    listens: NAMES,
+    values: NAMES,
+    controls: SLIDERS,
+    charts: {
+      tree: {
+        title: "The best tree of this budget",
+        caption: "Number and size: probability that the node is accepted. Thick border: the node added last.",
+        size: "sdl-half",
+        height: HEIGHT,
+        draw: drawTree,
+      },
+      curves: {
+        title: "Tokens per pass, and the speedup",
+        caption: "Press or drag to set the budget.",
+        size: "sdl-half",
+        height: HEIGHT,
+        drag: true,
+        draw: drawCurves,
+      },
+    },
   };
-  const layout = ({ task, spoken, tiles: [few, rest] }) => [
+  const layout = ({ task, spoken, tiles: [few, rest], controls, charts }) => [
     task,
-    controlRow(budget, stretch),
-    chartRow(curves.node, tree.node),
+    controlRow(controls.nodes, controls.stretch),
+    chartRow(charts.curves.node, charts.tree.node),
     few,
-    foldRow(rest, foldOf("Settings", draft)),
+    foldRow(rest, foldOf("Settings", controls.draft)),
     spoken,
   ];
-  return panel({ model, el }, spec, layout, draw);
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas };

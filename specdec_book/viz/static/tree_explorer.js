@@ -289,8 +289,7 @@ function accuracyTable({ accuracies, guesses }) {
 const legend = () => {
   const swatch = (kind) =>
     make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18));
-  const entries = Object.entries(MARKS).map(([kind, [, words]]) => make("li", {}, swatch(kind), words));
-  return make("ul", { class: "sdl-legend" }, ...entries);
+  return legendOf(...Object.entries(MARKS).map(([kind, [, words]]) => [swatch(kind), words]));
 };
 
 function treeView(instructions) {
@@ -364,7 +363,7 @@ function toolbar(id, actions) {
   };
 }
 
-function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest], repaint }) {
+function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest] }) {
   const keys = "Number: probability of acceptance. Keys: arrows, Enter adds, Delete removes.";
   const note = (words, more = {}) => make("p", { class: "sdl-note", ...more }, words);
   const rows = note("Row: node and position. Column: node it attends to.");
@@ -374,7 +373,7 @@ function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest], r
   return [
     task,
     chartRow(
-      phoneFold("Change the tree", { class: "sdl-wide" }, repaint, tree),
+      phoneFold("Change the tree", "sdl-wide", tree),
       make("div", { class: "sdl-chart sdl-narrow" }, mask),
     ),
     tools.slider,
@@ -485,8 +484,7 @@ function render({ model, el }) {
     own.selected = Math.min(own.selected, parents.length - 1);
     rebuildItems(view, state(), (node) => node !== own.selected && actions.select(node), actions.hover);
   };
-  const draw = () => {
-    const now = state();
+  const draw = (now) => {
     const isNew = own.built !== now.parents.join();
     const hadFocus = isNew && view.tree.contains(el.getRootNode().activeElement);
     if (isNew) rebuild(now);
@@ -509,7 +507,7 @@ function render({ model, el }) {
     task: `find the tree of ${s.budget} nodes with the most expected tokens per target pass.`,
     longestState: "These 16 nodes give 0.000 tokens per pass: the best tree of 16, which you asked to see.",
     delay: 100,
-    listens: ["parents", "mask_kind"],
+    values: NAMES,
     shared: {
       key: "tree",
       get: () => state().parents.join("."),

@@ -103,27 +103,7 @@ function schedule(setting, engine, alpha, longest) {
   return [...ranges, [65, 512, 0]];
 }
 
-// Inputs of numbers that a reader has measured: [their nodes, show(state)]. An empty input is 0.
-function numberBoxes(id, specs, change) {
-  const boxes = specs.map(([name, label, note, max, isWhole]) => {
-    const input = make("input", {
-      id: `${id}-${name}`,
-      type: "number",
-      min: isWhole ? 1 : 0,
-      max,
-      step: isWhole ? 1 : "any",
-      "data-name": name.replaceAll("_", "-"),
-    });
-    input.addEventListener("input", () => {
-      const value = Number(input.value) || 0;
-      const least = isWhole ? 1 : 0;
-      change({ [name]: Math.min(max, Math.max(least, isWhole ? Math.round(value) : value)) });
-    });
-    return [name, input, field(`${id}-${name}`, [`${label} `, make("small", {}, note)], input)];
-  });
-  const show = (s) => {
-    for (const [name, input] of boxes)
-      if (input !== document.activeElement) input.value = s[name] > 0 ? s[name] : "";
-  };
-  return [boxes.map(([, , node]) => node), show];
-}
+// The controls of numbers that a reader has measured, of rows of a name, its label, a note, the largest number and whether
+// it counts.
+const boxesOf = (rows) =>
+  rows.map(([name, text, note, max, isWhole]) => ({ isTyped: true, name, text, note, max, isWhole }));

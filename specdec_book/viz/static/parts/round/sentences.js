@@ -2,7 +2,6 @@
 
 const digits = (x) => (x > 0 && x < 0.005 ? "<.01" : x.toFixed(2).replace(/^0/, ""));
 const named = (text) => `“${visible(text)}”`;
-const wordsOf = ({ words, tests }) => tests.map(({ word }) => words[word]);
 
 // What the parts are called: in the book's letters, or in the words of the start page.
 const LETTERS = {
@@ -39,16 +38,15 @@ const plurals = (count, word) => plural(count, word, `${word}${word.endsWith("s"
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
 function sentence(rounds, moment, { numbers }) {
-  const { round: at, kind, row: level, test: i } = moment;
+  const { round: at, kind, row: level } = moment;
   const round = rounds[at];
   const name = namesOf(numbers);
   const dice = hasDice(round);
   const row = round.rows[level];
-  const test = row.tests[i];
+  const [test] = row.tests;
   const drafts = round.rows.filter(({ tests }) => tests.length).length;
   const added = round.rows[round.accepted].words[round.token.word];
-  const residual = formulas.residuals(row)[i];
-  const [p, q] = test ? [residual[test.word], test.q?.[test.word] ?? 1] : [];
+  const [p, q] = test ? [row.p[test.word], test.q?.[test.word] ?? 1] : [];
   const word = test && named(row.words[test.word]);
   if (kind === "text" && at > 0) return "The text is longer now, and the next round begins.";
   if (kind === "text")
@@ -58,17 +56,16 @@ function sentence(rounds, moment, { numbers }) {
   if (kind === "draft") {
     const drawn = numbers && test.q ? ` It was drawn with q = ${digits(q)}.` : "";
     const cost = numbers ? ". It takes one draft pass." : ".";
-    return `${name.helper} ${wordsOf(row).map(named).join(" or ")}${cost}${drawn}`;
+    return `${name.helper} ${word}${cost}${drawn}`;
   }
   if (kind === "pass") {
     const all = drafts === 1 ? `the ${name.drafts}` : `all ${plurals(drafts, name.drafts)}`;
     return `One pass of ${name.model} reads the last word and ${all}. ${name.pass(drafts + 1)}`;
   }
   if (kind === "test") {
-    const rest = i > 0 ? " against the residual" : "";
     const values = numbers ? ` p = ${digits(p)}, q = ${digits(q)}, u = ${digits(test.u)}.` : "";
     const falls = `The ${name.dart} falls at random on ${name.bar}. Where the blue bar of ${name.model} covers it, the word is ${name.kept}.`;
-    return `${word} is tested${rest}. ${p >= q ? name.always : p === 0 ? name.never : falls}${values}`;
+    return `${word} is tested. ${p >= q ? name.always : p === 0 ? name.never : falls}${values}`;
   }
   const lost =
     drafts > level + 1
@@ -120,12 +117,12 @@ function reply(rounds, moment, answer, numbers) {
   if (answer === undefined) return "";
   const round = rounds[moment.round];
   if (moment.kind === "verdict") {
-    const { kept } = round.rows[moment.row].tests[moment.test];
+    const { kept } = round.rows[moment.row].tests[0];
     return answer === kept
       ? "✓ Correct. "
       : `✗ You chose ${answer ? (numbers ? "accept" : "keep") : "reject"}. `;
   }
-  const residual = formulas.residuals(round.rows[moment.row]).at(-1);
+  const residual = formulas.residualOf(round.rows[moment.row]);
   const word = named(round.rows[moment.row].words[answer]);
   if (answer === round.token.word) return "✓ Correct. ";
   return residual[answer] > 0
