@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2839,
     "specdec_book/recordings": 1450,
-    "specdec_book/viz": 13323,
+    "specdec_book/viz": 13199,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2553,
@@ -156,7 +156,7 @@ BUDGETS = {
     "specdec_lite/texts": 536,
     "specdec_lite/theory": 525,
     "specdec_lite/training": 2740,
-    "tests": 10244,
+    "tests": 10267,
     "tests/acceptance": 760,
     "tests/benchmarks": 1330,
     "tests/book": 2096,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4291,
     "tests/texts": 161,
     "tests/training": 1183,
-    "tests/viz": 4871,
+    "tests/viz": 4716,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

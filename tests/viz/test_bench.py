@@ -143,12 +143,6 @@ def test_frequencies_approach_the_emitted_distribution(name):
         assert max(abs(n / 40_000 - v) for n, v in zip(counts, p)) > bound
 
 
-def test_the_band_is_hoeffdings():
-    cases = [*itertools.product((3, 8), (1, 100, 10_000))]
-    bands = [math.sqrt(math.log(2 * v / 0.01) / (2 * n)) for v, n in cases]
-    assert evaluate("bench", "band", cases) == pytest.approx(bands)
-
-
 def test_dragging_a_bar_keeps_the_sum_and_the_other_ratios():
     row, emptied, from_one = evaluate(
         "bench",

@@ -28,9 +28,6 @@ class Script(Drafter, Session):
     def propose(self, context):
         return self._propose(context)
 
-    def observe(self, verdict, scores):
-        """Nothing is remembered."""
-
 
 @pytest.fixture(scope="module")
 def run():

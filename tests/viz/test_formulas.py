@@ -53,8 +53,8 @@ def causal(shape: list[int], kind: str) -> list:
     return [[j <= i for j in range(len(shape))] for i in range(len(shape))]
 
 
-def level(nodes: list[dict], i: int) -> int:
-    return 1 + of([node["parent"] for node in nodes]).depth[i].item()
+def columns_of(nodes: list[dict]) -> list[dict]:
+    return [{"column": 1 + d} for d in of([node["parent"] for node in nodes]).depth.tolist()]
 
 
 def growing(seed: int, count: int = 12) -> list[dict]:
@@ -141,6 +141,11 @@ def loads(shares: Iterable[float]) -> Iterable[tuple[dict, float]]:
         yield from ((serving.table("", times), share * full) for share in shares)
 
 
+def hoeffding(tokens: int, draws: int) -> float:
+    """Return the half-width of a band that holds every frequency in 99 % of runs."""
+    return math.sqrt(math.log(2 * tokens / 0.01) / (2 * draws))
+
+
 KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]
 BETWEEN = {1: 1.0, 2: 1.1, 3: 1.1 + 0.05 / 3, 41: 2.25, 65: 3.0}
 TREES = [(shape,) for shape in parents(0)]
@@ -151,6 +156,7 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
         ("walltimeImprovement", theory.walltime_improvement, product(ALPHAS, GAMMAS, COSTS)),
         ("operationsFactor", theory.operations_factor, product(ALPHAS, GAMMAS, COSTS)),
         ("draftedAcceptance", theory.drafted_acceptance, product(ALPHAS, GAMMAS)),
+        ("optimalGamma", theory.optimal_gamma, product(ALPHAS, COSTS, [24])),
         (
             "guaranteedImprovement",  # corollary 3.9
             lambda alpha, c: max(1.0, theory.walltime_improvement(alpha, 1, c)),
@@ -167,6 +173,7 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
             product([1 + alpha for alpha in ALPHAS], GAMMAS, COSTS, [1.3], [0.1]),
         ),
     ],
+    "bench": [("band", hoeffding, product((3, 8), (1, 100, 10_000)))],
     "roofline": [
         ("passBytes", roofline.pass_bytes, columns(0, 1, 5, 6)),
         ("passOperations", roofline.pass_operations, columns(0, 4, 5)),
@@ -184,7 +191,7 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
         ("expected", lambda nodes, n: 1 + sum(node["worth"] for node in nodes[:n]), GROWN),
         ("accepted", lambda nodes, n: sum(node["right"] for node in nodes[:n]), GROWN),
         ("firstLead", first_lead, [(growing(seed), growing(seed + 100)) for seed in range(20)]),
-        ("depth", level, [(growing(seed), i) for seed in range(20) for i in range(12)]),
+        ("places", columns_of, [(growing(seed),) for seed in range(20)]),
     ],
     "tree_budget": [
         ("pass", lambda ks, times, k, growth: BETWEEN[k], [(KS, TIMES, k, 1) for k in BETWEEN])

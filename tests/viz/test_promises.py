@@ -3,6 +3,9 @@
 import functools
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import browser
 import gallery
@@ -12,7 +15,7 @@ from browsing import INTERACTIVES, accessibility_faults, pages_with, unfold
 from chosen import one_in
 from conftest import ROOT
 from javascript import evaluate
-from mounting import bare_page, open_phone_folds, outside_the_frame, pause, settle
+from mounting import bare_page, open_phone_folds, outside_the_frame, pause, says, settle
 from specdec_site.assets import classic_script
 from specdec_site.outputs import interactive_html
 
@@ -273,8 +276,24 @@ SHORTER = {"top_k", "cost", "draft"}
 """Sliders that leave out an end: 0 switches top-k off, and a program may set larger costs."""
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><link rel="icon" href="data:,"><title>t</title>
-<script>{mount}</script><script>{module}</script>{widget}
+<script>{mount}</script><script>{module}</script><article>{words}</article>
 <script>sdlMount(document.querySelector(".sdl-interactive"))</script></html>"""
+
+
+@contextmanager
+def published(folder: Path, widget: Interactive, words: str = "{widget}") -> Iterator[str]:
+    """Serve a page with an interactive as the book has it, among words; yield its folder's address."""
+    place = interactive_html(widget.module, widget.state(), widget.label)
+    text = PAGE.format(
+        mount=(ROOT / "site" / "static" / "interactives.js").read_text(encoding="utf-8"),
+        module=classic_script(widget.module, source(widget.module)),
+        words=words.format(widget=place),
+    )
+    (folder / "index.html").write_text(text, encoding="utf-8")
+    with browser.served(folder) as address:
+        yield address
+
+
 SHARED = "section.sdl :is(input[type=range]:not([data-unshared]), select)"
 CHANGE = """() => {
   const say = (node, value, event) => {
@@ -295,14 +314,7 @@ VALUES = """(shared) => [...document.querySelectorAll(shared)]
 @pytest.mark.browser
 @pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_its_link_restores_its_controls(new_page, tmp_path, name: str):
-    widget = gallery.made(name)
-    text = PAGE.format(
-        mount=(ROOT / "site" / "static" / "interactives.js").read_text(encoding="utf-8"),
-        module=classic_script(widget.module, source(widget.module)),
-        widget=interactive_html(widget.module, widget.state(), widget.label),
-    )
-    (tmp_path / "index.html").write_text(text, encoding="utf-8")
-    with browser.served(tmp_path) as address:
+    with published(tmp_path, gallery.made(name)) as address:
         page = new_page((address,))
         page.goto(f"{address}index.html")
         settle(page)
@@ -315,3 +327,26 @@ def test_its_link_restores_its_controls(new_page, tmp_path, name: str):
         settle(again)
         pause(again, 50)
         assert again.evaluate(VALUES, SHARED) == changed and (changed != opening or not opening)
+
+
+@pytest.mark.browser
+def test_a_handle_sets_its_interactive_every_time_and_opens_the_fold_around_it(new_page, tmp_path):
+    """Words of the text that set an interactive beside them: links such as #explorer:gamma=20."""
+    widget = viz.Explorer(alpha=0.8, gamma=4, c=0.2, finding="The ratio has a peak.")
+    words = """<p><a href="#explorer:gamma=20">γ = 20</a> <a href="#explorer:gamma=2,alpha=0.5">few</a></p>
+<details><summary>fold</summary>{widget}</details>"""
+    with published(tmp_path, widget, words) as address:
+        page = new_page((address,))
+        page.goto(f"{address}index.html")
+        settle(page)
+        model = "document.querySelector('.sdl-interactive').sdlModel"
+        for _ in range(2):  # the second time the address is the same
+            page.get_by_text("γ = 20").press("Enter")
+            assert page.evaluate(f"{model}.get('gamma')") == 20
+            assert page.locator("details").first.get_attribute("open") == ""
+            says(page, "[aria-live=polite]", "20")
+            page.evaluate(f"{model}.set('gamma', 3)")
+        page.get_by_text("few").click()
+        assert page.evaluate(f"{model}.get('gamma')") == 2
+        assert page.evaluate("location.hash") == "#explorer:gamma=2,alpha=0.5"
+        page.get_by_text("The ratio has a peak.").wait_for()

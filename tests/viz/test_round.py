@@ -13,24 +13,14 @@ from browsing import accessibility_faults
 from chosen import one_of
 from javascript import evaluate, formula
 from mounting import bare_page, says
+from test_properties import Replay
 
 from specdec_book import recordings
 from specdec_book.viz import Round
 from specdec_lite import Proposal, TokenTree
 from specdec_lite.acceptance import speculative_sampling
-from specdec_lite.sampling import SeededRng
 
 BOOK = recordings.load("rounds").data["rounds"]
-
-
-class ListRng(SeededRng):
-    """An rng that returns uniforms from a list."""
-
-    def __init__(self, uniforms):
-        self.uniforms = list(uniforms)
-
-    def uniform(self):
-        return self.uniforms.pop(0)
 
 
 def library_verdict(record: dict) -> tuple[int, str]:
@@ -54,7 +44,7 @@ def library_verdict(record: dict) -> tuple[int, str]:
     uniforms = [test["u"] for _, test in drafts if test["u"] is not None]
     proposal = Proposal(TokenTree.chain(tokens), q)
     uniforms.append(record["token"]["u"])
-    verdict = speculative_sampling(proposal, target, ListRng(uniforms))
+    verdict = speculative_sampling(proposal, target, Replay(uniforms))
     position = len(verdict.path)
     return position, record["rows"][position]["words"][verdict.token - size * position]
 

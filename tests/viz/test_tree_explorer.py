@@ -136,6 +136,7 @@ def test_no_random_tree_of_the_task_beats_the_best():
 def test_the_task_is_solved_by_keyboard(used):
     """Remove all nodes of the first tree, then build the best tree, with one undo."""
     page = used(TreeExplorer())
+    open_phone_folds(page)
     page.get_by_role("tree").get_by_role("treeitem", selected=True).focus()
     for key in ("Home", "ArrowRight", "Delete", "ArrowRight", "Delete"):
         page.keyboard.press(key)

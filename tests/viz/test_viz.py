@@ -1,4 +1,4 @@
-"""The base class of the interactives, the theme, and the explorer's JavaScript against Python."""
+"""The base class of the interactives, the theme, and the explorer's presets."""
 
 import itertools
 import re
@@ -7,27 +7,13 @@ from pathlib import Path
 import gallery
 import plotly.graph_objects as go
 import pytest
-from javascript import evaluate, formula
+from javascript import formula
 
 from specdec_book.viz import Interactive, Roofline, figure, theme
 from specdec_book.viz.interactive import STATIC, kit, modules
 from specdec_book.viz.trace import KINDS
-from specdec_lite import theory
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_explorer_optimum_equals_pythons():
-    points = [
-        (a, c) for a in (0, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 1) for c in (0, 0.02, 0.3, 0.9, 1.2)
-    ]
-    given = evaluate("explorer", "optimalGamma", [[a, c, 24] for a, c in points])
-    for (a, c), (gamma, improvement) in zip(points, given):
-        right_gamma, right = theory.optimal_gamma(a, c, max_gamma=24)
-        assert improvement == pytest.approx(right, rel=1e-12)
-        assert gamma == right_gamma or theory.walltime_improvement(a, gamma, c) == pytest.approx(
-            right, rel=1e-12
-        )
 
 
 def test_explorer_presets_are_the_published_figures():

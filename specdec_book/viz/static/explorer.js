@@ -13,14 +13,8 @@ const formulas = {
   operationsFactor: (alpha, gamma, cHat) => (gamma * cHat + gamma + 1) / expectedTokens(alpha, gamma),
   draftedAcceptance: (alpha, gamma) => (expectedTokens(alpha, gamma) - 1) / gamma,
   draftingShare: (gamma, c, verify = 1, overhead = 0) => (gamma * c) / (verify + gamma * c + overhead),
-  optimalGamma(alpha, c, maxGamma = 64) {
-    let best = [0, 1];
-    for (let gamma = 1; alpha > c && gamma <= maxGamma; gamma++) {
-      const improvement = formulas.walltimeImprovement(alpha, gamma, c);
-      if (best[0] === 0 || improvement > best[1]) best = [gamma, improvement];
-    }
-    return best;
-  },
+  optimalGamma: (alpha, c, maxGamma = 64) =>
+    alpha > c ? largestAt(maxGamma, (gamma) => formulas.walltimeImprovement(alpha, gamma, c)) : [0, 1],
 };
 
 const T5 = "T5-XXL, published (Leviathan et al. 2023, table 2)";
@@ -107,7 +101,7 @@ function consequences(s) {
     tokens,
     bestGamma,
     best,
-    correctedGamma: gammas.reduce((winner, gamma) => (corrected(gamma) > corrected(winner) ? gamma : winner)),
+    correctedGamma: largestAt(MAX_GAMMA, corrected)[0],
     isCorrected: s.step_cost > 0 || s.overhead > 0 || s.plain_overhead > 0,
     plain: gammas.map((gamma) => formulas.walltimeImprovement(s.alpha, gamma, s.c)),
     corrected: gammas.map(corrected),

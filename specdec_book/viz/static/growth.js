@@ -8,25 +8,10 @@ const formulas = {
   expected: (nodes, budget) => 1 + sum(nodes.slice(0, budget), ({ worth }) => worth),
   // The target's text runs through the right nodes, which form one path from the root.
   accepted: (nodes, budget) => nodes.slice(0, budget).filter(({ right }) => right).length,
-  depth: (nodes, node) => (node < 0 ? 0 : 1 + formulas.depth(nodes, nodes[node].parent)),
-  // Columns and rows: a first child is beside its parent, every later child below all nodes so far.
-  places(nodes) {
-    const places = [];
-    let row = 0;
-    const put = (parent) =>
-      nodes
-        .flatMap((node, i) => (node.parent === parent ? [i] : []))
-        .forEach((child, i) => {
-          row += i > 0;
-          places[child] = { column: formulas.depth(nodes, child), row };
-          put(child);
-        });
-    put(-1);
-    return places;
-  },
   // The smallest budget at which more of the grown tree is accepted than of the fixed one; 0: there is none.
   firstLead: (grown, fixed) =>
     grown.findIndex((_, i) => formulas.accepted(grown, i + 1) > formulas.accepted(fixed, i + 1)) + 1,
+  places: (nodes) => nodes.map((_, i) => placement(parentsOf(nodes)).places.get(i)),
   // The text with the largest lead, and of equal ones the longest path; one that solves the task comes last.
   opening(contexts, budget) {
     const merits = contexts.map(({ grown, static: fixed }) => {
@@ -38,20 +23,21 @@ const formulas = {
   },
 };
 
+const parentsOf = (nodes) => nodes.map(({ parent }) => parent);
+
 // The root is a dot; a node beyond the budget is an empty outline.
 function drawTree(svg, width, nodes, budget) {
-  const places = formulas.places(nodes);
-  const levels = Math.max(2, ...places.map(({ column }) => column));
-  const rows = 1 + Math.max(0, ...places.map(({ row }) => row));
+  const { places, rows, columns } = placement(parentsOf(nodes));
+  const levels = Math.max(2, columns - 1);
   const step = (width - ROOT) / levels;
   const pill = Math.min(96, step - GAP);
   const at = (node) =>
     node < 0
       ? { x: 0, y: 2, end: ROOT }
       : {
-          x: ROOT + GAP + (places[node].column - 1) * step,
-          y: places[node].row * ROW + 2,
-          end: ROOT + GAP + (places[node].column - 1) * step + pill,
+          x: ROOT + GAP + (places.get(node).column - 1) * step,
+          y: places.get(node).row * ROW + 2,
+          end: ROOT + GAP + (places.get(node).column - 1) * step + pill,
         };
   svg.setAttribute("height", rows * ROW + 6);
   nodes.forEach(({ parent, right }, node) => {
@@ -107,10 +93,9 @@ function taskState(s) {
 }
 
 function sentence(s) {
-  const nodes = s.contexts[s.context].grown;
-  const grown = nodes.slice(0, s.budget);
+  const grown = s.contexts[s.context].grown.slice(0, s.budget);
   const last = grown.at(-1);
-  const depth = Math.max(...grown.map((_, i) => formulas.depth(nodes, i)));
+  const depth = placement(parentsOf(grown)).columns - 1;
   return `The newest of ${plural(grown.length, "node")} is ${quoted(last.word)} with a path probability of ${last.worth.toFixed(3)}. The target ${last.right ? "accepts" : "does not accept"} it. The grown tree has ${plural(depth, "level")}.`;
 }
 

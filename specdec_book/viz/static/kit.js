@@ -572,6 +572,31 @@ function fittedAlpha(tau, gamma) {
   return (low + high) / 2;
 }
 
+// [the γ in 1 … most with the largest value, that value].
+function largestAt(most, value) {
+  const values = Array.from({ length: most }, (_, i) => value(i + 1));
+  const best = values.reduce((at, each, i) => (each > values[at] ? i : at), 0);
+  return [best + 1, values[best]];
+}
+
+// Columns and rows of a tree's nodes, by their parents: columns by depth, a first child beside its parent, every later
+// child below all nodes so far. -1 is the root.
+function placement(parents) {
+  const places = new Map();
+  let row = 0;
+  const put = (node, column) => {
+    places.set(node, { column, row });
+    const children = parents.flatMap((parent, i) => (parent === node ? [i] : []));
+    children.forEach((child, i) => {
+      row += i > 0;
+      put(child, column + 1);
+    });
+  };
+  put(-1, 0);
+  const columns = [...places.values()].map(({ column }) => column);
+  return { places, rows: row + 1, columns: 1 + Math.max(...columns) };
+}
+
 // Likely seconds of a pass. network, machine, engine: fields as in specdec_lite/simulation/estimate.py.
 function passSeconds(network, machine, engine, batch, tokens, context) {
   const { parameters, bytes_per_weight: bytes, cache_bytes: cache, experts, chosen } = network;
@@ -775,6 +800,7 @@ const plural = (count, word, many = `${word}s`) => `${count} ${count === 1 ? wor
 const readable = (text) => text.replaceAll("<|im_start|>", "▸").replaceAll("<|im_end|>", "∎");
 const visible = (text) => readable(text).replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces
 const quoted = (text) => `“${readable(text).replaceAll("\n", "⏎")}”`;
+const shortened = (text, most) => (text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text);
 const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
 
 // What the live page's modules import. An interactive's module, which has no imports, follows this text without this line.

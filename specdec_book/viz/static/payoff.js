@@ -82,12 +82,7 @@ function memoryBytes(s) {
   return 1.1 * (size(target) + size(draft));
 }
 
-function bestGamma(s) {
-  const gammas = Array.from({ length: 16 }, (_, i) => i + 1);
-  const speedup = (gamma) => consequences(s, { gamma }).speedup;
-  const best = gammas.reduce((winner, gamma) => (speedup(gamma) > speedup(winner) ? gamma : winner));
-  return [best, speedup(best)];
-}
+const bestGamma = (s) => largestAt(16, (gamma) => consequences(s, { gamma }).speedup);
 
 // Dollars per million tokens: [decoded plainly, decoded with drafts].
 function price(s, r) {

@@ -239,7 +239,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     const group = make(
       "g",
       { opacity: isResidual && excess === 0 ? 0.35 : 1 },
-      write(left - 8, y(word) + 15, "end", label.length > 12 ? `${label.slice(0, 11)}…` : label, {
+      write(left - 8, y(word) + 15, "end", shortened(label, 12), {
         "font-weight": test?.word === word ? 700 : 400,
       }),
     );

@@ -21,16 +21,7 @@ const formulas = {
     const whole = costs.head + layers * (costs.attention + costs.mlp);
     return 1 - (attentions * costs.attention + mlps * costs.mlp) / whole;
   },
-  speedup: (alpha, gamma, c) =>
-    (alpha === 1 ? gamma + 1 : (1 - alpha ** (gamma + 1)) / (1 - alpha)) / (gamma * c + 1),
-  best(alpha, c) {
-    let best = [1, formulas.speedup(alpha, 1, c)];
-    for (let gamma = 2; gamma <= MAX_GAMMA; gamma++) {
-      const speed = formulas.speedup(alpha, gamma, c);
-      if (speed > best[1] + 1e-12) best = [gamma, speed];
-    }
-    return best;
-  },
+  best: (alpha, c) => largestAt(MAX_GAMMA, (gamma) => expectedTokens(alpha, gamma) / (gamma * c + 1)),
   // For each pair of counts, the set with the highest acceptance rate.
   frontier(rates, costs, layers) {
     const sets = new Map();

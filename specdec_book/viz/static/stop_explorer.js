@@ -59,72 +59,49 @@ const formulas = {
 };
 
 // One bar per position: the draft's probability of its first token there. Below: the extent of each round's draft.
-// Returns a function that shows rounds; it does not rebuild the bars.
-function newStrip(svg, words, places) {
-  const [left, top, height] = [16, 6, 40];
-  const foot = top + height;
+function drawStrip(svg, width, { words, places }, { rounds }) {
+  const [left, foot, height] = [16, 46, 40];
+  const step = (width - 2 * left) / places.length;
+  const x = (place) => left + place * step;
   const bars = places.map(({ q, right }, place) => {
-    const confidence = q[0] ?? 0;
-    const tall = Math.max(1, height * confidence);
+    const tall = Math.max(1, height * (q[0] ?? 0));
     const fate = right > 0 ? "accepted" : "rejected";
-    const title = make("title", {}, `${quoted(words[place])}: ${confidence.toFixed(2)}, ${fate}`);
-    const bar = block(0, foot - tall, 0, tall, right > 0 ? fate : "surface", { stroke: ink(fate) });
-    bar.append(title);
+    const fill = right > 0 ? fate : "surface";
+    const bar = block(x(place) + 0.5, foot - tall, Math.max(1, step - 1.5), tall, fill, {
+      stroke: ink(fate),
+    });
+    bar.append(make("title", {}, `${quoted(words[place])}: ${(q[0] ?? 0).toFixed(2)}, ${fate}`));
     return bar;
   });
-  const axis = make("line", { class: "sdl-axis", x1: left, y1: foot + 0.5, y2: foot + 0.5 });
-  const used = make("path", { stroke: "var(--sdl-accepted)", "stroke-width": 4 });
-  const dashes = { "stroke-width": 3, "stroke-dasharray": "3 2" };
-  const wasted = make("path", { stroke: "var(--sdl-rejected)", ...dashes });
+  const row = (i) => foot + 8 + 7 * (i % 3);
+  const line = (from, to, i) => (from < to ? `M${x(from) + 1} ${row(i)}H${Math.min(width, x(to)) - 1}` : "");
+  const path = (color, more, part) =>
+    make("path", { d: rounds.map(part).join(""), stroke: ink(color), ...more });
   const dots = { "stroke-width": 5, "stroke-linecap": "round" };
-  const own = make("path", { stroke: "var(--sdl-recovered)", ...dots });
-  const ticks = [1, 0].map((q) => svgText(0, foot - height * q + 4, String(q)));
-  svg.append(axis, ...ticks, ...bars, used, wasted, own);
-  let drawn = 0;
-  return (rounds) => {
-    const width = Math.max(280, widthOf(svg) || 640);
-    const step = (width - 2 * left) / places.length;
-    const x = (place) => left + place * step;
-    if (drawn !== width) {
-      axis.setAttribute("x2", width - left);
-      bars.forEach((bar, place) => {
-        bar.setAttribute("x", x(place) + 0.5);
-        bar.setAttribute("width", Math.max(1, step - 1.5));
-      });
-    }
-    drawn = width;
-    const row = (i) => foot + 8 + 7 * (i % 3);
-    const line = (from, to, i) =>
-      from < to ? `M${x(from) + 1} ${row(i)}H${Math.min(width, x(to)) - 1}` : "";
-    const show = (path, part) => path.setAttribute("d", rounds.map(part).join(""));
-    show(used, ({ place, accepted }, i) => line(place, place + accepted, i));
-    show(wasted, ({ place, accepted, drafted }, i) => line(place + accepted, place + drafted, i));
-    show(own, ({ place, accepted }, i) => `M${x(place + accepted) + step / 2} ${row(i)}h0`);
-  };
+  svg.append(
+    make("line", { class: "sdl-axis", x1: left, x2: width - left, y1: foot + 0.5, y2: foot + 0.5 }),
+    ...[1, 0].map((q) => svgText(0, foot - height * q + 4, String(q))),
+    ...bars,
+    path("accepted", { "stroke-width": 4 }, ({ place, accepted }, i) => line(place, place + accepted, i)),
+    path("rejected", { "stroke-width": 3, "stroke-dasharray": "3 2" }, ({ place, accepted, drafted }, i) =>
+      line(place + accepted, place + drafted, i),
+    ),
+    path("recovered", dots, ({ place, accepted }, i) => `M${x(place + accepted) + step / 2} ${row(i)}h0`),
+  );
 }
 
-// The text, with the number of wasted drafts before each token. Returns a function that shows rounds.
-function newText(box, words) {
-  const tokens = words.map((text) => make("span", {}, text));
-  const wastes = words.map(() => make("small", { class: "sdl-waste" }));
-  box.append(...words.flatMap((_, place) => [wastes[place], tokens[place]]));
-  const marks = [];
-  const mark = (place, kind, waste) => {
-    const now = `${kind} ${waste}`;
-    if (marks[place] === now) return;
-    marks[place] = now;
-    tokens[place].className = `sdl-token sdl-${kind}`;
-    wastes[place].replaceChildren(
-      ...(waste ? [`✗${waste}`, hidden(` ${plural(waste, "wasted draft")} `)] : []),
-    );
-  };
-  return (rounds) => {
-    for (const { place, drafted, accepted } of rounds) {
-      const waste = drafted - accepted;
-      for (let i = 0; i < accepted; i++) mark(place + i, "accepted", 0);
-      mark(place + accepted, drafted === 0 ? "sampled" : waste ? "recovered" : "bonus", waste);
-    }
-  };
+// The text, with the number of wasted drafts before each token.
+function markText(box, words, rounds) {
+  const nodes = rounds.flatMap(({ place, drafted, accepted }) => {
+    const waste = drafted - accepted;
+    const marks = waste ? [`✗${waste}`, hidden(` ${plural(waste, "wasted draft")} `)] : [];
+    const last = drafted === 0 ? "sampled" : waste ? "recovered" : "bonus";
+    return Array.from({ length: accepted + 1 }, (_, i) => [
+      make("small", { class: "sdl-waste" }, ...(i === accepted ? marks : [])),
+      make("span", { class: `sdl-token sdl-${i === accepted ? last : "accepted"}` }, words[place + i]),
+    ]);
+  });
+  box.replaceChildren(...nodes.flat());
 }
 
 // One bar for each entry [name, speed, color].
@@ -173,14 +150,6 @@ function render(context) {
   const max = Math.max(...places.map(({ q }) => q.length));
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
-  const strip = chart(
-    "The drafter's confidence at each position, and the draft of each round",
-    "Bars: accepted (filled) or rejected (hollow). Lines: accepted and wasted (dashed) drafts. Dots: the target's tokens.",
-    "",
-    { height: 70 },
-  );
-  const showStrip = newStrip(strip.svg, words, places);
-  const showText = newText(text, words);
   let [limits, fields] = [{}, {}];
   const draw = (s) => {
     const { policy } = s;
@@ -194,8 +163,7 @@ function render(context) {
       limits = { cost: s.cost, best, oracle: formulas.speed(places, "oracle", s) };
     }
     const { best, oracle } = limits;
-    showStrip(rounds);
-    showText(rounds);
+    markText(text, words, rounds);
     const tiles = [
       ["target passes", rounds.length],
       ["tokens per round", (places.length / rounds.length).toFixed(2)],
@@ -208,7 +176,7 @@ function render(context) {
       ["oracle: drafts only tokens that will be accepted", oracle, "ink"],
     ];
     const sentence = `The policy “${NAMES[policy]}” reaches ${times(speed)}, the best constant length (${best.length}) ${times(best.speed)}, and the oracle ${times(oracle)}.`;
-    return [tiles, () => [sentence, taskState(policy, speed, best.speed, oracle)], { entries }];
+    return [tiles, () => [sentence, taskState(policy, speed, best.speed, oracle)], { rounds, entries }];
   };
   const spec = {
     name: "stop",
@@ -217,7 +185,7 @@ function render(context) {
     task: "find a policy and a threshold that beat the best constant length on this text.",
     longestState: solved("0.00×", "0.00×", 100),
     delay: 200,
-    values: ["policy", ...names],
+    values: ["words", "places", "policy", ...names],
     controls: [
       {
         name: "policy",
@@ -227,6 +195,13 @@ function render(context) {
       ...SLIDERS.map((each) => ({ max, ...each })),
     ],
     charts: {
+      strip: {
+        title: "The drafter's confidence at each position, and the draft of each round",
+        caption:
+          "Bars: accepted (filled) or rejected (hollow). Lines: accepted and wasted (dashed) drafts. Dots: the target's tokens.",
+        height: 70,
+        draw: drawStrip,
+      },
       speeds: {
         title: "Speed, in tokens per time of a target pass",
         caption: "",
@@ -240,7 +215,7 @@ function render(context) {
     return [
       task,
       make("div", { class: "sdl-stop-top" }, controlRow(...Object.values(controls)), charts.speeds.node),
-      strip.node,
+      charts.strip.node,
       phoneFold("The text, and the drafts wasted before each token", "", text),
       spoken,
       foldOf("Counts", ...tiles),

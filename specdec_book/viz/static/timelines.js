@@ -42,10 +42,7 @@ function drawPairs(svg, width, s) {
       svgText(at, y + 20, words, { class: dashed ? "sdl-faint" : "", "text-anchor": "middle" }),
     );
   const letters = Math.max(3, Math.floor(wide / 8));
-  const short = (word, most = letters) => {
-    const whole = visible(word).trim();
-    return whole.length > most ? `${whole.slice(0, most - 1)}…` : whole;
-  };
+  const short = (word, most = letters) => shortened(visible(word).trim(), most);
   const note = (x, y, words, anchor = "middle") =>
     svg.append(svgText(x, y, words, { class: "sdl-faint", "text-anchor": anchor }));
   const tokens = TOP + GAP;

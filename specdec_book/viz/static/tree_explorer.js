@@ -102,25 +102,6 @@ function taskState(s, hasSeenBest) {
     : `Your ${value}. Another tree of ${s.budget} gives more.`;
 }
 
-// Columns and rows of the nodes: columns by depth, a first child beside its parent. -1 is the root.
-function placement(parents) {
-  const places = new Map();
-  let row = 0;
-  const put = (node, column) => {
-    places.set(node, { column, row });
-    formulas.children(parents, node).forEach((child, i) => {
-      row += i > 0;
-      put(child, column + 1);
-    });
-  };
-  put(-1, 0);
-  return {
-    places,
-    rows: row + 1,
-    columns: 1 + Math.max(...[...places.values()].map(({ column }) => column)),
-  };
-}
-
 function fateOf(s, shown, node) {
   if (node === shown) return "shown";
   if (node < 0 || formulas.path(s.parents, shown).includes(node)) return "seen";
