@@ -4,7 +4,6 @@
     python -m benchmarks run NAME --quick      # try one in less than a minute; results/ is unchanged
     python -m benchmarks run NAME              # measure it; an interrupted run resumes
     python -m benchmarks run NAME --help       # its options
-    python -m benchmarks status                # recordings by machine, and unfinished runs
     python -m benchmarks index                 # write results/README.md
     python -m benchmarks quote                 # write the marked numbers of the pages anew
 
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import index, quote
-from .experiment import MODULES, WORK, execute, find, read_store
+from .experiment import MODULES, execute, find
 
 
 def list_experiments() -> None:
@@ -28,21 +27,6 @@ def list_experiments() -> None:
     for name in MODULES:
         kind = find(name)
         table.add_row(name, kind.time, kind.what)
-    Console().print(table)
-
-
-def status() -> None:
-    """Print the recordings of every experiment, and its unfinished runs."""
-    table = Table("experiment", "recorded", "unfinished", box=None)
-    recorded = index.by_experiment()
-    for name in [*MODULES, *(set(recorded) - set(MODULES))]:
-        machines = [f"{each.date} {each.machine}" for each in recorded.get(name, [])]
-        runs = []
-        for file in sorted((WORK / name).glob("*.jsonl")):
-            header, rows = read_store(file)
-            if header and "finished" not in header:
-                runs.append(f"{len(rows)} parts: {header['stamp']['command']}")
-        table.add_row(name, "\n".join(machines) or "–", "\n".join(runs))
     Console().print(table)
 
 
@@ -59,8 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         execute(name, options)
     elif words == ["list"]:
         list_experiments()
-    elif words == ["status"]:
-        status()
     elif words == ["index"]:
         print(f"written to {index.write()}")
     elif words == ["quote"]:

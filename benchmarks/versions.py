@@ -28,10 +28,7 @@ sys.path.insert(0, sys.argv[1])
 import torch
 from specdec_lite import generate, load_pair
 from specdec_lite.drafters import MedusaDrafter, ModelDrafter
-try:
-    from specdec_lite.texts.corpus import evaluation_prompts
-except ImportError:
-    from specdec_lite.loading.corpus import evaluation_prompts
+from specdec_lite.texts.corpus import evaluation_prompts
 pair = load_pair(device="cpu", dtype=sys.argv[2])
 drafters = {"plain": None, "chain": ModelDrafter(pair.draft, 4),
             "tree": MedusaDrafter.from_pretrained(pair.target)}

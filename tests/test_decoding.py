@@ -14,7 +14,7 @@ from models_zoo import PROMPT, native, perturbed
 from transformers import BatchEncoding
 
 from specdec_lite import CausalLM, generate, generate_batch, stream
-from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
+from specdec_lite.acceptance import speculative_sampling
 from specdec_lite.contract import Drafter, Session
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
@@ -52,34 +52,23 @@ FIRSTS = [i for i, token in enumerate(GREEDY) if token not in GREEDY[:i]]
 
 
 @pytest.mark.parametrize("draft", [TARGET, DRAFT], ids=["perfect draft", "erring draft"])
-@pytest.mark.parametrize("gamma", [3, 5])
-def test_a_stop_token_at_any_position_of_a_block_ends_the_text_there(gamma, draft):
-    places = set()
+def test_a_stop_token_at_any_position_of_a_block_ends_its_step_there(draft):
+    """That the text ends there with every drafter is tested in test_invariants."""
+    sizes, drafter = set(), ModelDrafter(draft, 5)
     for last in FIRSTS:
-        steps = list(
-            stream(TARGET, PROMPT, ModelDrafter(draft, gamma), 24, stop_token_ids=(GREEDY[last],))
-        )
-        assert [token for step in steps for token in step.tokens] == GREEDY[: last + 1]
-        end = steps[-1]
-        places.add(len(end.tokens))
-        assert all(step.kind is not None for step in steps[:-1])
+        steps = list(stream(TARGET, PROMPT, drafter, 24, stop_token_ids=(GREEDY[last],)))
+        *others, end = steps
+        sizes.add(len(end.tokens))
+        assert all(step.kind is not None for step in others)
         assert (end.token is None) == (end.kind is None) == (len(end.path) == len(end.tokens))
         for step in steps:
-            assert step.tokens == (
-                *step.tree.tokens[list(step.path)].tolist(),
-                *([step.token] if step.kind else []),
-            )
-            assert step.accepted <= step.tested <= step.drafted
+            own = [step.token] if step.kind else []
+            assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), *own)
         counted = Stats.of(steps)
-        assert (
-            counted.tokens
-            == last + 1
-            == counted.accepted + sum(step.kind is not None for step in steps)
-        )
-        if draft is TARGET:
-            assert counted.accepted == counted.tested == counted.drafted
-            assert counted.acceptance_rate == 1.0
-    assert draft is DRAFT or {1, 2, 3, gamma, gamma + 1} <= places
+        added = sum(step.kind is not None for step in steps)
+        assert counted.tokens == last + 1 == counted.accepted + added
+        assert draft is DRAFT or counted.accepted == counted.tested == counted.drafted
+    assert draft is DRAFT or {1, 2, 3, 5, 6} <= sizes
 
 
 def test_stop_tokens_of_any_collection():
@@ -122,12 +111,6 @@ def test_generate_editors_and_the_checked_object_have_the_same_options():
     assert [*own] == [*OptionNames.__annotations__]
     assert {name: parameters[name].default for name in own} == own
     assert [*parameters] == ["target", "prompt_ids", "drafter", *[*own][:6], "seed", *[*own][6:]]
-
-
-def test_without_settings_64_tokens_are_decoded_greedily():
-    tokens = generate(TARGET, PROMPT).tokens.tolist()
-    assert text(max_new_tokens=64) == tokens
-    assert tokens == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
 
 
 def test_a_generation_reserves_its_cache_once_and_needs_few_rows(monkeypatch):
@@ -181,24 +164,6 @@ def test_stream_checks_at_the_call_and_runs_nothing_before_the_first_step(monkey
     stream(model, PROMPT)
     with pytest.raises(ValueError):
         stream(model, [])
-
-
-@pytest.mark.parametrize("drafter", [None, ModelDrafter(DRAFT, 3)], ids=["plain", "speculative"])
-@pytest.mark.parametrize("rule", [None, block_verification, sample_and_match])
-def test_a_seed_repeats_and_another_differs(drafter, rule):
-    runs = [text(drafter=drafter, temperature=1.0, rule=rule, seed=seed) for seed in (1, 1, 2)]
-    assert runs[0] == runs[1] != runs[2]
-    assert text(drafter=drafter, temperature=1.0, rule=rule) != text(
-        drafter=drafter, temperature=1.0, rule=rule
-    )
-
-
-def test_one_model_may_be_target_and_drafter_and_a_run_may_be_abandoned():
-    running = stream(TARGET, PROMPT, ModelDrafter(TARGET, 4), 24, temperature=1.0, seed=0)
-    next(running)
-    assert text(drafter=ModelDrafter(TARGET, 4)) == GREEDY
-    running.close()
-    assert text(drafter=ModelDrafter(TARGET, 4)) == GREEDY
 
 
 def test_the_recorded_round_can_be_verified_by_hand():
@@ -490,32 +455,14 @@ def test_a_node_reports_the_row_of_its_first_draw():
     assert numbers["p"] == pytest.approx([0.5]) and numbers["q"] == pytest.approx([0.9])
 
 
-def test_a_drafter_that_proposes_nothing_is_plain_decoding():
-    out = generate(TARGET, PROMPT, Scripted(NOTHING), max_new_tokens=8)
-    assert out.tokens.tolist() == GREEDY[:8]
-    assert {step.kind for step in out.steps} == {"sampled"}
-    assert math.isnan(out.stats.acceptance_rate)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("-inf")], ids=str)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_logits_that_are_no_numbers_are_flagged(value, temperature):
-    model = native(seed=4)
-    with torch.no_grad():
-        model.model.head.weight.fill_(float("nan")) if math.isnan(value) else None
-    if not math.isnan(value):
-        head = model.model.head
-        model.model.head = torch.nn.Sequential(head, torch.nn.Threshold(math.inf, value))
-    for drafter in (None, ModelDrafter(TARGET, 2)):
-        with pytest.raises(ValueError, match="logits hold NaN"):
-            generate(model, PROMPT, drafter, 4, temperature)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     "rule, make", [(None, ModelDrafter), (on_device, DeviceDrafter)], ids=["plain", "on_device"]
 )
-def test_one_row_of_logits_that_are_no_numbers_is_enough(rule, make, temperature, monkeypatch):
+@pytest.mark.parametrize("value", [math.nan, -math.inf], ids=str)
+def test_one_row_of_logits_that_are_no_numbers_is_flagged(
+    rule, make, temperature, value, monkeypatch
+):
     model = native(dtype=torch.float32)
     score = CausalLM.score
 
@@ -523,7 +470,7 @@ def test_one_row_of_logits_that_are_no_numbers_is_enough(rule, make, temperature
         scores = score(self, tokens, cache, *others, **options)
         with torch.inference_mode():
             if self is model:
-                scores.logits[0, -1] = math.nan
+                scores.logits[0, -1] = value
         return scores
 
     drafter = make(native(dtype=torch.float32), 3)

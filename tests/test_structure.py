@@ -135,7 +135,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 5486,
+    "benchmarks": 5465,
     "site": 781,
     "site/live": 3986,
     "site/specdec_site": 3953,
@@ -155,13 +155,13 @@ BUDGETS = {
     "specdec_lite/simulation": 1479,
     "specdec_lite/texts": 536,
     "specdec_lite/theory": 525,
-    "specdec_lite/training": 2740,
-    "tests": 10267,
+    "specdec_lite/training": 2730,
+    "tests": 10214,
     "tests/acceptance": 760,
-    "tests/benchmarks": 1330,
+    "tests/benchmarks": 1319,
     "tests/book": 2096,
     "tests/diagnosis": 948,
-    "tests/drafters": 3243,
+    "tests/drafters": 3241,
     "tests/engine": 2423,
     "tests/exercises": 602,
     "tests/gpu": 1148,
@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/simulation": 529,
     "tests/site": 4291,
     "tests/texts": 161,
-    "tests/training": 1183,
+    "tests/training": 1168,
     "tests/viz": 4716,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

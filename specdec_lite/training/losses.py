@@ -95,22 +95,12 @@ def native_model(target: CausalLM) -> Transformer:
     return checks.native("target", target).model
 
 
-def final_states(model: Transformer, tokens: Tensor) -> Tensor:
-    """Return the hidden states [B, n, d] that enter the vocabulary projection.
-
-    Shapes: tokens [B, n].
-    """
-    states: dict = {"final": None}
-    model(tokens, keep=states, last=True)
-    return states["final"]
-
-
 def head_logits(model: Transformer, heads: Heads, hidden: Tensor, index: int) -> Tensor:
     """Return the logits [..., V] of one head.
 
     Shapes: hidden [..., d].
     """
-    return model.head(hidden if index < 0 else heads(hidden, slice(index, index + 1))[..., 0, :])
+    return model.head(heads(hidden, slice(index, index + 1))[..., 0, :])
 
 
 def head_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, index: int) -> Tensor:

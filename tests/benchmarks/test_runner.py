@@ -206,17 +206,6 @@ def test_every_experiment_has_a_name_a_quick_form_and_options_with_a_use(capsys)
     assert all(name in listed for name in experiment.MODULES)
 
 
-def test_the_status_names_recordings_and_unfinished_runs(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "WORK", tmp_path / "work")
-    monkeypatch.setitem(experiment.MODULES, "squares", "")
-    interrupt(run)
-    command.main(["status"])
-    assert "2 parts" in capsys.readouterr().out
-    run()
-    command.main(["status"])
-    assert "parts" not in capsys.readouterr().out
-
-
 # The quick form of every experiment -----------------------------------------------------------------
 
 NEEDS_MORE = {"live-page": "book", "live-smollm2": "book", "page-sizes": "book"}

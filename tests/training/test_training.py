@@ -89,19 +89,24 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
         assert all(torch.equal(whole[name], other[name]) for name in whole)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_only_matrices_decay(optimizer):
+NEEDS_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
+OPTIMIZER = pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=NEEDS_MUON)])
+
+
+@OPTIMIZER
+def test_only_matrices_decay_and_muon_takes_the_hidden_ones(optimizer):
     model = Transformer(SHAPE)
-    groups = [
-        group
+    weights = dict(model.named_parameters())
+    names = {id(weight): name for name, weight in weights.items()}
+    taken = [
+        {names[id(w)]: group["weight_decay"] for group in one.param_groups for w in group["params"]}
         for one in optimizers(model, replace(PLAN, optimizer=optimizer))
-        for group in one.param_groups
     ]
-    decay = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
-    assert {(weight.dim(), decay[id(weight)]) for weight in model.parameters()} == {
-        (2, PLAN.weight_decay),
-        (1, 0.0),
-    }
+    decay = {name: PLAN.weight_decay * (w.dim() == 2) for name, w in weights.items()}
+    assert {name: value for each in taken for name, value in each.items()} == decay
+    rest = {name for name in weights if "norm" in name or "embedding" in name}
+    hidden = weights.keys() - rest
+    assert [{*each} for each in taken] == ([rest, hidden] if optimizer == "muon" else [{*weights}])
 
 
 def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
@@ -114,10 +119,7 @@ def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
             train(model, next_token_loss(model), streams, plan, tmp_path / "model.pt")
 
 
-NEEDS_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=NEEDS_MUON)])
+@OPTIMIZER
 def test_training_learns(tmp_path, optimizer):
     """The model learns a text of period 4: its loss is below that of guessing."""
     model = initialize(Transformer(SHAPE))
@@ -164,18 +166,6 @@ def test_the_distillation_loss_is_the_rejection_rate_plus_some_kl():
     assert distillation_loss(draft, target)(rows).item() == pytest.approx(
         (rejected + 0.1 * divergence).item(), rel=1e-4
     )
-
-
-@NEEDS_MUON
-def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
-    model = initialize(Transformer(SHAPE))
-    every = {id(weight): name for name, weight in model.named_parameters()}
-    taken = [
-        {every[id(weight)] for group in optimizer.param_groups for weight in group["params"]}
-        for optimizer in training.optimizers(model, Plan(10, 1e-2, optimizer="muon"))
-    ]
-    rest = {name for name in every.values() if "norm" in name or "embedding" in name}
-    assert taken == [rest, {*every.values()} - rest]
 
 
 def test_muon_needs_a_later_torch(monkeypatch):
