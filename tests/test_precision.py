@@ -14,7 +14,7 @@ import torch
 from chosen import one_in
 from models_zoo import FAMILIES, PROMPT, VOCABULARY, build, native, perturbed
 
-from specdec_lite import CausalLM, generate
+from specdec_lite import CausalLM, corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
 
 pytestmark = pytest.mark.numeric
@@ -72,6 +72,16 @@ def test_text_departs_from_the_greedy_one_at_rounding_ties_only(name, dtype):
     )
     assert all(gap <= 2 * rounding for gap, rounding in found)
     assert dtype in HALF or not found
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.registry)])
+def test_text_of_the_shipped_pair_departs_from_the_greedy_one_at_rounding_ties_only(dtype):
+    pair = load_pair(device="cpu", dtype=dtype)
+    texts = [domain[0]["text"] for domain in corpus.evaluation_prompts().values()]
+    prompts = [pair.tokenizer.encode(text)[:80] for text in texts]
+    drafter, exact = ModelDrafter(pair.draft, 4), doubled(pair.target)
+    found = departures(pair.target, exact, drafter, prompts, 64)
+    assert all(gap <= 2 * rounding for gap, rounding in found)
 
 
 @pytest.mark.slow

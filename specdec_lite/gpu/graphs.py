@@ -33,7 +33,6 @@ class StaticLM(CausalLM):
             be no larger than needed.
         sizes: lengths of pass. A pass is padded to the next length; a longer one (a prompt) is a
             growing pass.
-        capture: whether to capture the passes as CUDA graphs; None: if the model is on a GPU.
 
     Attributes:
         max_positions: the positions that fit the capacity beside the longest pass.
@@ -41,17 +40,10 @@ class StaticLM(CausalLM):
 
     Raises:
         TypeError: for a Hugging Face model.
-        ValueError: for sizes or a capacity that cannot work, or if there is no CUDA device to
-            capture on.
+        ValueError: for sizes or a capacity that cannot work.
     """
 
-    def __init__(
-        self,
-        model: CausalLM,
-        capacity: int = 1024,
-        sizes: Sequence[int] = SIZES,
-        capture: bool | None = None,
-    ):
+    def __init__(self, model: CausalLM, capacity: int = 1024, sizes: Sequence[int] = SIZES):
         if not isinstance(model, CausalLM) or not isinstance(model.model, Transformer):
             raise TypeError(
                 f"model is {model!r}: static passes need a CausalLM over one of our own"
@@ -67,12 +59,7 @@ class StaticLM(CausalLM):
             )
         super().__init__(model.model)
         self.end_of_text = model.end_of_text
-        capture = self.device.type == "cuda" if capture is None else capture
-        if capture and self.device.type != "cuda":
-            raise ValueError(
-                f"capture=True: the model is on {self.device}, and CUDA graphs need a CUDA device"
-            )
-        self.backend = StaticBackend(model.model, capacity, sizes, capture)
+        self.backend = StaticBackend(model.model, capacity, sizes)
         self.max_positions = capacity - sizes[-1]
         self.longest_pass = sizes[-1]
 
@@ -89,14 +76,16 @@ class StaticBackend(NativeBackend):
         model: the transformer.
         capacity: number of tokens per sequence.
         sizes: lengths of pass, ascending.
-        capture: whether to capture the passes.
+
+    Attributes:
+        captures: whether passes are captured as CUDA graphs: if the model is on a GPU.
     """
 
-    def __init__(self, model: Transformer, capacity: int, sizes: tuple[int, ...], capture: bool):
+    def __init__(self, model: Transformer, capacity: int, sizes: tuple[int, ...]):
         super().__init__(model)
         self.capacity = capacity
         self.sizes = sizes
-        self.captures = capture
+        self.captures = self.embedding.weight.device.type == "cuda"
         self.capture: Recorder | None = None
         self.weights: tuple = ()
         self.free: dict[int, list[Slot]] = {}

@@ -34,9 +34,7 @@ def cache_bytes() -> int | None:
     )
 
 
-def read_bandwidth(
-    sizes: Iterable[int], device: str | torch.device = "cpu", repeats: int = 7
-) -> dict[int, float]:
+def read_bandwidth(sizes: Iterable[int], device: str | torch.device = "cpu") -> dict[int, float]:
     """Measure the bytes read per second while an array is summed repeatedly.
 
     An array that fits into a cache is read from the cache; only sizes far above the largest cache
@@ -52,7 +50,7 @@ def read_bandwidth(
             for _ in range(rounds):
                 data.sum()
 
-        seconds = interleaved({"read": read}, device, repeats)["read"]
+        seconds = interleaved({"read": read}, device, repeats=7)["read"]
         bandwidths[size] = rounds * data.nbytes / seconds
     return bandwidths
 

@@ -39,50 +39,37 @@ def test_a_trained_model_in_bfloat16_passes(trained):
     assert not CausalLM(trained).backend.by_path
 
 
-def shift_positions(monkeypatch):
-    positions = module.tree_positions
-    monkeypatch.setattr(
-        module,
-        "tree_positions",
-        lambda length, *args, **options: positions(length, *args, **options) + (length > 0),
-    )
+MOVE = module.HuggingFaceStorage.move
 
 
-def break_move(monkeypatch):
-    monkeypatch.setattr(module.HuggingFaceStorage, "move", lambda *args: None)
+def nothing(*args):
+    pass
 
 
-def break_cut(monkeypatch):
-    monkeypatch.setattr(module.HuggingFaceStorage, "cut", lambda *args: None)
-
-
-def fill_with_nan(monkeypatch):
-    move = module.HuggingFaceStorage.move
-
-    def spoil(self, start, rows):
-        move(self, start, rows)
-        self._each(lambda x: x * torch.nan)
-
-    monkeypatch.setattr(module.HuggingFaceStorage, "move", spoil)
+def spoil(self, start, rows):
+    MOVE(self, start, rows)
+    self._each(lambda x: x * torch.nan)
 
 
 @pytest.mark.parametrize(
-    "fault, part",
+    "name, wrong, part",
     [
-        (break_cut, "a token after its cache was cut back"),
-        (break_move, "what follows a kept path"),
-        (fill_with_nan, "what follows a kept path"),
+        ("cut", nothing, "a token after its cache was cut back"),
+        ("move", nothing, "what follows a kept path"),
+        ("move", spoil, "what follows a kept path"),
     ],
 )
-def test_a_fault_in_a_trained_model_is_found_and_named(trained, monkeypatch, fault, part):
-    fault(monkeypatch)
+def test_a_fault_in_a_trained_model_is_found_and_named(trained, monkeypatch, name, wrong, part):
+    monkeypatch.setattr(module.HuggingFaceStorage, name, wrong)
     with pytest.raises(ValueError, match=f"LlamaForCausalLM .* {part}.*cannot be decoded"):
         CausalLM(trained)
 
 
 def test_a_gap_of_one_position_is_found_in_float32(trained, monkeypatch):
     """In bfloat16 it changes a trained model's logits by less than the tolerance."""
-    shift_positions(monkeypatch)
+    positions = module.tree_positions
+    shifted = lambda length, *args: positions(length, *args) + (length > 0)
+    monkeypatch.setattr(module, "tree_positions", shifted)
     with pytest.raises(ValueError, match="LlamaForCausalLM .* a block"):
         CausalLM(copy.deepcopy(trained).float())
 

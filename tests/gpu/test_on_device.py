@@ -187,16 +187,6 @@ def test_a_draft_captured_on_a_gpu_equals_the_plain_draft(temperature, options):
     assert alike(*whole_drafts(target, draft, 4, temperature, **options))
 
 
-def test_the_recorded_uniforms_are_those_of_the_plain_path():
-    target = native(dtype=torch.float32)
-    draft = perturbed(target, 0.3)
-    one, other = RecordingRng(4), RecordingRng(4)
-    plain = stream(target, PROMPT, ModelDrafter(draft, 3), 50, 1.0, rng=one)
-    device = stream(target, PROMPT, DeviceDrafter(draft, 3), 50, 1.0, rule=on_device, rng=other)
-    assert [*map(contents, plain)] == [*map(contents, device)]
-    assert one.uniforms == other.uniforms
-
-
 TARGET = native(dtype=torch.float32)
 PADDED = native(dtype=torch.float32, vocab_size=52), native(seed=5, dtype=torch.float32)
 WAYS = {

@@ -66,10 +66,10 @@ class Bench:
         self.recorder.pool = torch.cuda.graph_pool_handle()
         return self.recorder(run)
 
-    def time(self, job: Job, seconds: float | None = None) -> Spread:
+    def time(self, job: Job) -> Spread:
         """Return the spread of a job's seconds after one run to warm up."""
-        budget = self.scale.seconds if seconds is None else seconds
-        return spreads({"job": job}, self.device, self.scale.repeats, 1, budget)["job"]
+        scale = self.scale
+        return spreads({"job": job}, self.device, scale.repeats, 1, scale.seconds)["job"]
 
     def time_captured(self, run: Callable[[], tuple]) -> Spread:
         """Return the spread of a captured run's seconds."""
