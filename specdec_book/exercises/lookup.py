@@ -48,34 +48,30 @@ check_lookup = Check(
 Rounds = Sequence[tuple[int, int]]
 
 
-def _averages(rounds: Rounds) -> tuple[float, float, float]:
-    tokens = sum(accepted + 1 for _, accepted in rounds)
-    drafting = [accepted + 1 for drafted, accepted in rounds if drafted]
-    wasted = sum(drafted - accepted for drafted, accepted in rounds)
-    return tokens / len(rounds), sum(drafting) / len(drafting), wasted / tokens
+def _averages(
+    rounds: Rounds, own: int = 1, all_rounds: bool = True, per_emitted: bool = True
+) -> tuple[float, float, float]:
+    drafting = [accepted + own for drafted, accepted in rounds if drafted]
+    mean, emitted = sum(drafting) / len(drafting), sum(accepted + 1 for _, accepted in rounds)
+    every = sum(accepted + own for _, accepted in rounds) / len(rounds)
+    drafted = sum(drafted for drafted, _ in rounds)
+    wasted = drafted - sum(accepted for _, accepted in rounds)
+    return every if all_rounds else mean, mean, wasted / (emitted if per_emitted else drafted)
 
 
-_with = lambda rounds, i, value: tuple(
-    value if place == i else right for place, right in enumerate(_averages(rounds))
-)
-_all_accepted = lambda rounds: sum(a for _, a in rounds)
 check_averages = Check(
     "fn(rounds) → (τ over all rounds, τ over the rounds that drafted, wasted drafted tokens per"
     " emitted token). A round is (drafted, accepted).",
     _averages,
     [([(8, 8), (0, 0), (8, 2), (0, 0)],), ([(4, 0), (4, 4)],), ([(0, 0), (0, 0), (3, 2), (3, 1)],)],
     {
-        "every round emits one token more than it accepts: the target's own.": lambda rounds: (
-            _all_accepted(rounds) / len(rounds),
-            _all_accepted(rounds) / sum(d > 0 for d, _ in rounds),
-            _averages(rounds)[2],
-        ),
-        "the first average leaves out the rounds without a draft."
-        " They are passes too.": lambda rounds: _with(rounds, 0, _averages(rounds)[1]),
-        "that is the waste per drafted token."
-        " Divide by the number of emitted tokens.": lambda rounds: _with(
-            rounds, 2, sum(d - a for d, a in rounds) / sum(d for d, _ in rounds)
-        ),
+        "every round emits one token more than it accepts: the target's own.": {"own": 0},
+        "the first average leaves out the rounds without a draft. They are passes too.": {
+            "all_rounds": False
+        },
+        "that is the waste per drafted token. Divide by the number of emitted tokens.": {
+            "per_emitted": False
+        },
     },
 )
 

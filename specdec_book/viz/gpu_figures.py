@@ -70,6 +70,11 @@ def name_of(recording: Recording) -> str:
     return "" if recording.name == measured.BOOK else measured.title(recording)
 
 
+def where(recording: Recording, more: str = "") -> str:
+    """Return whose target has which shape."""
+    return f"{name_of(recording) or recording.machine}: {measured.shape_name(recording)}{more}"
+
+
 def finish(
     fig: go.Figure,
     recordings: Sequence[Recording],
@@ -114,14 +119,12 @@ def passes_figure(recordings: Sequence[Recording]):
         for batch in dict.fromkeys(several[:1] + several[-1:]) if name else (1, 16, 64, 128):
             ks = sorted(k for b, k in times if b == batch)
             ratios = [times[batch, k] / times[batch, 1] for k in ks]
-            label = f"{name}, B = {batch}" if name else f"target, B = {batch}"
-            fig.add_scatter(name=label, x=ks, y=ratios)
+            fig.add_scatter(name=f"{name or 'target'}, B = {batch}", x=ks, y=ratios)
             tokens.update(ks)
             if not name:
                 first[batch] = ratios[-1]
         if rows:
-            about = measured.shape_name(recording)
-            shapes.append(f"{name or recording.machine}: {about}, context {context}")
+            shapes.append(where(recording, f", context {context}"))
     low, high = min(first), max(first)
     fig.update_layout(
         title=f"{max(tokens)} tokens take {first[low]:.2f} passes at batch {low}, and"
@@ -148,14 +151,13 @@ def map_figure(recordings: Sequence[Recording]):
             mine = sorted((r["batch"], r["speedup"][alpha]) for r in rows if r["gamma"] == gamma)
             if not mine:
                 continue
-            label = f"{name}, γ = {gamma}" if name else f"drafts, γ = {gamma}"
-            fig.add_scatter(name=label, x=[b for b, _ in mine], y=[speed for _, speed in mine])
-            every.update(batch for batch, _ in mine)
+            x, y = zip(*mine)
+            fig.add_scatter(name=f"{name or 'drafts'}, γ = {gamma}", x=x, y=y)
+            every.update(x)
             if not name:
                 gains[gamma] = dict(mine)
         if rows:
-            about = measured.shape_name(recording)
-            shapes.append(f"{name or recording.machine}: {about}, context {step['context']}")
+            shapes.append(where(recording, f", context {step['context']}"))
     long = 6
     low, high = min(gains[1]), max(gains[1])
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
@@ -217,7 +219,7 @@ def drafts_figure(recordings: Sequence[Recording]):
         names, costs, bytes_alone = draft_costs(recording)
         if not names:
             continue
-        targets.append(f"{name or recording.machine}: {measured.shape_name(recording)}")
+        targets.append(where(recording))
         fig.add_bar(
             name=name or "draft pass, measured in a graph", orientation="h", x=costs, y=names
         )

@@ -7,13 +7,8 @@ from traitlets import Dict, Float, Int, List, Unicode
 from specdec_book.recordings import cards as recorded, measured
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.serving import NOTHING, machine, pair
-from specdec_lite.simulation.estimate import BENCH, FITTED, Hardware, Network
+from specdec_lite.simulation.estimate import BENCH, FITTED, Hardware
 from specdec_lite.simulation.sizes import CARDS, EAGLE3, MODELS
-
-
-def four_bits(network: Network) -> Network:
-    """Return a model whose weights have four bits."""
-    return replace(network, bytes_per_weight=0.5)
 
 
 def cards(label: str, memory: float, hardware: Hardware, fitted: bool = True) -> dict:
@@ -44,8 +39,7 @@ PAIRS = [
     pair("Llama-3.3-70B with an EAGLE-3 head", MODELS["Llama-3-70B"], EAGLE3["Llama-3-70B"]),
     pair(
         "Llama-3.1-8B with Llama-3.2-1B, both 4-bit",
-        four_bits(MODELS["Llama-3.1-8B"]),
-        four_bits(MODELS["Llama-3.2-1B"]),
+        *(replace(MODELS[name], bytes_per_weight=0.5) for name in ("Llama-3.1-8B", "Llama-3.2-1B")),
     ),
 ]
 MACHINES = [
