@@ -20,6 +20,7 @@ from rich.table import Table
 from transformers.utils import logging
 
 from specdec_lite import timing
+from specdec_lite.diagnosis.report import spread
 from specdec_lite.engine.linear import is_packed
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.texts.corpus import evaluation_prompts
@@ -33,14 +34,6 @@ Dtype = Literal["float32", "bfloat16"]
 DOMAINS = tuple(evaluation_prompts())
 
 # The table ----------------------------------------------------------------------------------------
-
-
-def spread(estimate: dict | None) -> str:
-    """Return an estimate with its interval as text."""
-    if estimate is None:
-        return "–"
-    low, high = estimate["interval"]
-    return f"{estimate['value']:.2f} ({low:.2f}–{high:.2f})"
 
 
 def show(console: Console, row: dict) -> None:

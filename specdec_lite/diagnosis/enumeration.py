@@ -141,7 +141,8 @@ class WatchedSession(WrapperSession):
                 "limits", f"{where}: {len(proposal.tree)} nodes, limits() states {limits}"
             )
         if watch.strict:
-            self._compare_cache(context, before, where)
+            if not all(map(torch.equal, before, _contents(context.cache))):
+                raise FaultFound("target's cache", f"{where}: stored keys or values differ")
             self._compare_states(context, proposal, where)
         if isinstance(rng, EnumeratingRng):
             group = watch.drafts.setdefault(tuple(context.tokens.tolist()), {})
@@ -150,10 +151,6 @@ class WatchedSession(WrapperSession):
                 tokens = [each.tree.tokens.tolist() for each in (known, proposal)]
                 raise FaultFound("not repeatable", f"{where}: {tokens[0]}, then {tokens[1]}")
         return proposal
-
-    def _compare_cache(self, context: Context, before: list[Tensor], where: str) -> None:
-        if not all(map(torch.equal, before, _contents(context.cache))):
-            raise FaultFound("target's cache", f"{where}: stored keys or values differ")
 
     def _compare_states(self, context: Context, proposal: Proposal, where: str) -> None:
         if proposal.states is None:

@@ -5,7 +5,7 @@ is also compared with the row that the drafter reports for it, because a wrong r
 cause of a wrong distribution.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -284,7 +284,8 @@ def _add(
         pairs = [(row, tokens[node]) for node, row in siblings]
         rows = [drawn_from(proposal, row, x, torch.zeros(x + 1)).double() for row, x in pairs]
         values = [row[tokens[node]].item() for row, (node, _) in zip(rows, siblings)]
-        descends = _descends(values) and len(set(values)) > 1
+        falls = all(a >= b for a, b in zip(values, values[1:]))
+        descends = falls and len(set(values)) > 1
         older: tuple[int, ...] = ()
         for (node, _), row in zip(siblings, rows):
             key = tuple(row.tolist())
@@ -295,10 +296,6 @@ def _add(
             history = (*history, (key, tokens[node]))
             after.setdefault(node, (*history, "children"))
             reached[history] = reached.get(history, 0.0) + weight
-
-
-def _descends(values: Sequence[float]) -> bool:
-    return all(a >= b for a, b in zip(values, values[1:]))
 
 
 def _cause(

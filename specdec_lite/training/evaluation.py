@@ -50,19 +50,17 @@ def held_out_logits(
             return
 
 
-def measure(
-    target: Transformer, tokenizer, draft: Transformer | None = None
-) -> dict[str, dict[str, float]]:
+def measure(target: Transformer, tokenizer, draft: Transformer) -> dict[str, dict[str, float]]:
     """Return measures on held-out text, by domain and for "all".
 
     Args:
         target: the target.
         tokenizer: encodes the texts.
-        draft: the draft; None measures the target alone.
+        draft: the draft.
 
     Returns:
-        domain → "bits_per_byte" of the target, "tokens" and "bytes"; with a draft also "alpha", the
-        mean of Σ min(p, q) at temperature 1, and "argmax_agreement".
+        domain → "bits_per_byte" of the target, "tokens", "bytes", "alpha", which is the mean of
+        Σ min(p, q) at temperature 1, and "argmax_agreement".
     """
     sums = {"all": Counter()}
     for domain, texts in held_out_text().items():
@@ -70,15 +68,15 @@ def measure(
         for text in texts:
             sums[domain].update(text_sums(target, tokenizer, draft, text))
         sums["all"].update(sums[domain])
-    return {domain: averages(total, draft is not None) for domain, total in sums.items()}
+    return {domain: averages(total) for domain, total in sums.items()}
 
 
-def text_sums(target: Transformer, tokenizer, draft: Transformer | None, text: str) -> Counter:
+def text_sums(target: Transformer, tokenizer, draft: Transformer, text: str) -> Counter:
     """Return sums over one text: tokens, bytes, nats, Σ min(p, q), and equal argmaxes."""
     tokens = torch.tensor(tokenizer.encode(text))
     sums: dict[str, float] = dict.fromkeys(("nats", "alpha", "agree", "tokens"), 0)
     sums["bytes"] = len(tokenizer.decode(tokens[1:]).encode())
-    windows = zip(held_out_logits(target, tokens), held_out_logits(draft or target, tokens))
+    windows = zip(held_out_logits(target, tokens), held_out_logits(draft, tokens))
     for (logits, next_tokens), (draft_logits, _) in windows:
         overlap = torch.minimum(logits.softmax(-1), draft_logits.softmax(-1)).sum()
         sums["nats"] += F.cross_entropy(logits, next_tokens, reduction="sum").item()
@@ -88,17 +86,15 @@ def text_sums(target: Transformer, tokenizer, draft: Transformer | None, text: s
     return Counter(sums)  # pyright: ignore[reportArgumentType]
 
 
-def averages(sums: Counter, with_draft: bool) -> dict[str, float]:
+def averages(sums: Counter) -> dict[str, float]:
     """Return the report of one domain."""
-    report = {
+    return {
         "bits_per_byte": sums["nats"] / math.log(2) / sums["bytes"],
         "tokens": sums["tokens"],
         "bytes": sums["bytes"],
+        "alpha": sums["alpha"] / sums["tokens"],
+        "argmax_agreement": sums["agree"] / sums["tokens"],
     }
-    if with_draft:
-        report["alpha"] = sums["alpha"] / sums["tokens"]
-        report["argmax_agreement"] = sums["agree"] / sums["tokens"]
-    return report
 
 
 # Medusa's heads -----------------------------------------------------------------------------------

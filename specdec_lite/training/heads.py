@@ -214,11 +214,6 @@ def corrected_medusa_heads(trainer: "Trainer") -> nn.Module:
     return nn.ModuleDict({"rows": heads, "correction": correction})
 
 
-def hydra_heads(trainer: "Trainer") -> nn.Module:
-    """Return four sequential heads."""
-    return HydraHeads(trainer.target.hidden_size, 4)
-
-
 def reduced_medusa_heads(trainer: "Trainer") -> nn.Module:
     """Return four of Medusa's heads, with one matrix each and a draft vocabulary."""
     heads = ReducedHeads(trainer.target.hidden_size, 4, DRAFT_VOCABULARY)
@@ -379,7 +374,7 @@ HEADS: dict[str, dict[str, Method]] = {
         "pard": anchor_row(pard_draft, 5e-4),
         "block_diffusion": anchor_row(block_head, 2e-3, depths=7),
         "markov": anchor_row(corrected_medusa_heads, 1e-2),
-        "hydra": anchor_row(hydra_heads, 1e-3),
+        "hydra": anchor_row(lambda t: HydraHeads(t.target.hidden_size, 4), 1e-3),
     },
     "smollm2": {
         "early_exit": exits_row((10, 15, 20), 200),

@@ -107,14 +107,6 @@ def the_targets_cache_cut(proposal, context):
     return proposal
 
 
-def what_is_no_proposal(proposal, context):
-    return proposal.tree
-
-
-def a_longer_chain(proposal, context):
-    return Proposal(TokenTree.chain([0] * 5))
-
-
 def uniform_rows(where):
     """Return a change of a proposal: report uniform rows in some contexts alone."""
 
@@ -211,8 +203,8 @@ BROKEN = {
         "target's cache",
     ),
     "stale states": (lambda target: ShiftedStatesDrafter(target, 1, 2), "states"),
-    "no proposal": (wrong(what_is_no_proposal), "error"),
-    "more than limits() states": (wrong(a_longer_chain), "limits"),
+    "no proposal": (wrong(lambda made, _: made.tree), "error"),
+    "more than limits() states": (wrong(lambda *_: Proposal(TokenTree.chain([0] * 5))), "limits"),
     "noise shared by a merge": (
         lambda target: MergedDrafter([CoupledDrafter(ModelDrafter(tiny_draft(target), 1))] * 2),
         "error",

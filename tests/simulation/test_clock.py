@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
 from specdec_lite import theory
-from specdec_lite.acceptance import output_distribution, residual
-from specdec_lite.proposal import Verdict
 from specdec_lite.simulation.clock import Clock, Record, amusd, one_after_another, pearl, saguaro
 
 FLAT = lambda tokens: 1.0
@@ -92,26 +89,3 @@ def test_no_schedule_is_faster_than_a_free_perfect_draft(schedule):
     perfect = schedule(record([0] * 400, c=0.25), 4)
     assert perfect.speed <= 5 and perfect.clock.idle("target") >= 0
     assert schedule(record([1] * 50, c=0.25), 4).speed <= 1.0
-
-
-def verified_twice(fresh):
-    """Return a rule that tests a token twice: with the same uniform number, or with a fresh one."""
-
-    def rule(proposal, target_probs, rng):
-        token = int(proposal.tree.tokens[0])
-        p, q = target_probs[0], proposal.probs[0]
-        probability = min(1.0, (p[token] / q[token]).item())
-        accepted = rng.flip(probability) and (not fresh or rng.flip(probability))
-        if accepted:
-            return Verdict((0,), rng.draw(target_probs[1]), "bonus", (1,))
-        return Verdict((), rng.draw(residual(p, q)), "recovered", (1,))
-
-    return rule
-
-
-def test_testing_a_token_twice_is_lossless_only_with_one_uniform():
-    p, q = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]], dtype=torch.float64)
-    distance = lambda fresh: (
-        (output_distribution(p, q, verified_twice(fresh)) - p).abs().sum().item() / 2
-    )
-    assert distance(False) < 1e-12 and distance(True) == pytest.approx(0.12, abs=1e-9)

@@ -297,7 +297,7 @@ def test_measure_counts_bytes_and_overlap(monkeypatch):
     flat = initialize(Transformer(SHAPE))
     with torch.no_grad():
         flat.embedding.weight.zero_()  # a uniform model: log2(300) bits per token
-    uniform = measure(flat, tokenizer)["all"]
+    uniform = measure(flat, tokenizer, flat)["all"]
     assert uniform["bits_per_byte"] == pytest.approx(
         uniform["tokens"] * math.log2(300) / uniform["bytes"], rel=1e-4
     )
