@@ -38,6 +38,17 @@ def says(page, selector: str, words: str) -> None:
     expect(page.locator(selector).first).to_contain_text(words, timeout=patience(0.75))
 
 
+def press_until(page, name: str, key: str, words: str, most: int = 40) -> None:
+    """Press a key on a slider until the state of the task has these words."""
+    slider = page.locator(f"[data-name={name}]")
+    for _ in range(most):
+        slider.press(key)
+        pause(page, 170)
+        if words in page.locator(".sdl-task-state").inner_text():
+            return
+    says(page, ".sdl-task-state", words)
+
+
 def outside_the_frame(page, setting: dict) -> list[str]:
     """Return the parts of a drawing that leave the interactive sideways at a setting of its model."""
     page.evaluate("(s) => Object.entries(s).forEach(([n, v]) => model.set(n, v))", setting)

@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2835,
     "specdec_book/recordings": 1450,
-    "specdec_book/viz": 13195,
+    "specdec_book/viz": 13162,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2547,
@@ -156,7 +156,7 @@ BUDGETS = {
     "specdec_lite/texts": 536,
     "specdec_lite/theory": 525,
     "specdec_lite/training": 2721,
-    "tests": 10224,
+    "tests": 10235,
     "tests/acceptance": 760,
     "tests/benchmarks": 1319,
     "tests/book": 2096,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4291,
     "tests/texts": 161,
     "tests/training": 1168,
-    "tests/viz": 4716,
+    "tests/viz": 4676,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -32,8 +32,8 @@ def modules() -> list[str]:
 
 
 def kit() -> str:
-    """Return what all modules share, without the list of exports, from which the live page imports."""
-    return re.sub(r"\n//[^\n]*\nexport \{[^}]*\};\n", "", (STATIC / "kit.js").read_text("utf-8"))
+    """Return what all modules share, without the exports, which the live page's modules import."""
+    return re.sub("^export ", "", (STATIC / "kit.js").read_text("utf-8"), flags=re.M)
 
 
 def source(module: str) -> str:

@@ -1,9 +1,8 @@
 """The reader of log lines: it reads what is typed, and offers what follows to the calculator."""
 
 import pytest
-from chosen import one_of
 from javascript import formula
-from mounting import outside_the_frame, says
+from mounting import says
 
 from specdec_book.viz import LogLine
 from specdec_lite.diagnosis.metrics import explain
@@ -26,14 +25,6 @@ def test_gamma_completes_a_line_that_lacks_it(mounted):
     says(page, ".sdl-notes", "give gamma=")
     page.get_by_label("γ").fill("4")
     says(page, "dl", f"{explain('accept len: 2.54', 4).alpha:.2f}")
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", one_of(__name__, [1000, 374]))
-def test_it_stays_in_its_frame(mounted, width):
-    page = mounted(LogLine(), width)
-    for example in formula("log_line", "presets"):
-        assert outside_the_frame(page, {"text": example["text"]}) == []
 
 
 def test_its_examples_are_readable():

@@ -1,7 +1,7 @@
 """Will it pay: its task is solved by its sliders, and its drawing stays in its frame."""
 
 import pytest
-from mounting import pause, says
+from mounting import press_until, says
 
 from specdec_book.viz import Payoff
 from specdec_book.viz.payoff import MACHINES, PAIRS
@@ -13,14 +13,7 @@ def test_the_task_is_solved_by_keyboard_and_menu(used):
     says(page, ".sdl-task-state", "Choose the mixture")
     page.get_by_label("Pair").select_option(index=4)
     says(page, ".sdl-task-state", "a smaller α still pays")
-    alpha = page.locator("[data-name=alpha]")
-    alpha.focus()
-    for _ in range(40):
-        page.keyboard.press("ArrowLeft")
-        pause(page, 160)
-        if "Solved" in page.locator(".sdl-task-state").inner_text():
-            break
-    says(page, ".sdl-task-state", "Solved")
+    press_until(page, "alpha", "ArrowLeft", "Solved")
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ import traitlets
 from browsing import INTERACTIVES, accessibility_faults, pages_with, unfold
 from chosen import one_in
 from conftest import ROOT
-from javascript import evaluate
+from javascript import evaluate, formula
 from mounting import bare_page, open_phone_folds, outside_the_frame, pause, says, settle
 from specdec_site.assets import classic_script
 from specdec_site.outputs import interactive_html
@@ -239,6 +239,7 @@ FRAMED = {
         {"pair": 3, "machine": 2, "context": 131072, "experts": 32},
     ],
     "scoreboard": [{"cost": "bytes"}, {"setting": 2}],
+    "log_line": [{"text": each["text"]} for each in formula("log_line", "presets")],
 }
 """Settings, one after the other, at which a drawing is as wide as it gets."""
 

@@ -5,7 +5,7 @@ from functools import partial
 import boards
 import pytest
 from javascript import formula
-from mounting import open_phone_folds, outside_the_frame, says
+from mounting import open_phone_folds, says
 
 from specdec_book.recordings.board import Board
 from specdec_book.viz import Scoreboard
@@ -124,4 +124,3 @@ def test_sorting_filtering_and_choosing(used):
     assert page.locator("tbody tr.sdl-loses th").all_text_contents() == ["heads"]
     page.get_by_label("text", exact=True).select_option("2")
     assert page.locator("tbody tr.sdl-loses th").all_text_contents() == ["heads"]
-    assert outside_the_frame(page, {"cost": "bytes"}) == []

@@ -2,7 +2,7 @@
 
 import pytest
 from javascript import evaluate
-from mounting import pause, says
+from mounting import press_until, says
 
 from specdec_book.viz import Serving
 from specdec_book.viz.serving import DENSE, MACHINES, PAIRS, SMALL
@@ -21,16 +21,9 @@ def test_capacity_is_the_memory_beside_the_weights():
 def test_the_task_is_solved_by_keyboard(used):
     page = used(Serving())
     says(page, ".sdl-task-state", "still helps")
-    load = page.locator("[data-name=load]")
-    load.focus()
-    page.keyboard.press("End")
+    page.locator("[data-name=load]").press("End")
     says(page, ".sdl-task-state", "also hurts at a smaller load")
-    for _ in range(40):
-        page.keyboard.press("ArrowLeft")
-        pause(page, 170)
-        if "Solved" in page.locator(".sdl-task-state").inner_text():
-            break
-    says(page, ".sdl-task-state", "Solved")
+    press_until(page, "load", "ArrowLeft", "Solved")
 
 
 @pytest.mark.browser

@@ -284,7 +284,7 @@ function massesOf(s, r, run, i) {
   return { q: drafted, p: emitted };
 }
 
-function drawTrace(svg, width, s, r, run) {
+function drawTrace(svg, width, s, { p, r, run }) {
   const box = { left: 44, right: width - 14, top: 24, bottom: 190 };
   const plane = scales(box, [0, 6], [-3, 0]);
   const x = (n) => plane.x(Math.log10(n));
@@ -294,9 +294,9 @@ function drawTrace(svg, width, s, r, run) {
   const names = ["1", "10", "100", "1k", "10k", "", "1M"];
   const powers = [...names.keys()].filter((k) => width > 480 || k % 2 === 0);
   axisBelow(svg, box, plane.x, powers, "tokens drawn", (k) => names[k]);
-  const noise = [1, MAX_DRAWS].map((n) => [x(n), y(formulas.noise(s.p, n))]);
+  const noise = [1, MAX_DRAWS].map((n) => [x(n), y(formulas.noise(p, n))]);
   svg.append(curve(noise, "muted", { "stroke-width": 1, "stroke-dasharray": "2 4" }));
-  const off = formulas.totalVariation(s.p, r.emitted);
+  const off = formulas.totalVariation(p, r.emitted);
   const label = { class: "sdl-halo", "text-anchor": "end" };
   if (off > 1e-3)
     svg.append(
@@ -366,7 +366,8 @@ function barSlider(name, token, i, id, onInput) {
   return { node, show };
 }
 
-function render({ model, el }) {
+function render(context) {
+  const { model } = context;
   const id = newId("bench");
   const rows = () => valuesOf(model, ["p", "q"]);
   const state = () => {
@@ -407,8 +408,6 @@ function render({ model, el }) {
   const choices = [none, ...presets.map(({ label }, i) => ({ value: i, label }))];
   const pick = (value) => value !== "" && change({ p: [...presets[value].p], q: [...presets[value].q] });
   const preset = menu(`${id}-preset`, choices, pick);
-  const rules = RULES.map(({ id: value, label, group }) => ({ value, label, group }));
-  const ruleMenu = menu(`${id}-rule`, rules, (value) => change({ rule: value }));
   const resize = (row, count) =>
     norm(
       Array.from({ length: count }, (_, i) => row[i] ?? 0.1),
@@ -419,26 +418,13 @@ function render({ model, el }) {
     const { p, q } = rows();
     change({ p: resize(p, Number(value)), q: resize(q, Number(value)) });
   });
-  const order = ["the first", "the second", "the third", "the fourth"].map((label) => ({ label }));
-  const siblings = indexMenu(`${id}-rejected`, order, (value) => change({ rejected: value }));
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Restart with a new seed", () => change({ seed: state().seed + 1 }));
-  const trace = chart(
-    "Distance of the draws from p (total variation)",
-    "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
-    "",
-    { height: 160, "aria-label": "Distance of the draws from p. The table below has the numbers." },
-  );
   const bars = make("div", { class: "sdl-bars" });
   const { words, state: taskState } = TASKS[model.get("task")] ?? TASKS.from_p;
   const body = make("tbody");
   const [mark, kept] = [make("strong"), make("span")];
   const result = make("p", { class: "sdl-outcome" }, mark, kept);
-  const distance = foldOf(
-    "Distance from p, and all numbers",
-    make("div", { class: "sdl-charts" }, trace.node),
-    numbersTable("All numbers as a table", HEADS, body),
-  );
   const [key, drawn] = [make("figcaption"), make("span", { class: "sdl-note" })];
   const shared = {
     key: "pq",
@@ -477,19 +463,16 @@ function render({ model, el }) {
     const same = (a, b) => a.length === b.length && a.every((v, i) => Math.abs(v - b[i]) < 1e-9);
     const at = presets.findIndex((pair) => same(pair.p, own.p) && same(pair.q, own.q));
     preset.value = at < 0 ? "" : at;
-    ruleMenu.value = s.rule;
     size.value = s.p.length;
-    siblings.value = s.rejected;
     draws.forEach((node) => {
       node.disabled = run.n >= MAX_DRAWS;
     });
-    if (distance.open) drawTrace(...blank(trace, 240, 560), s, r, run);
     const [isExact, outcome, share] = verdict(s, r);
     mark.textContent = outcome;
     mark.className = isExact ? "sdl-yes" : "sdl-no";
     kept.textContent = ` · ${share}`;
     body.replaceChildren(...numbersOfTokens(s, r, run).map(numbersRow));
-    return [[], () => [summary(s, r, run), taskState(s, r)]];
+    return [[], () => [summary(s, r, run), taskState(s, r)], { p: s.p, r, run }];
   };
   const spec = {
     name: "bench",
@@ -497,18 +480,41 @@ function render({ model, el }) {
     task: words,
     longestState: "room ".repeat(26),
     values: ["p", "q", "rule", "seed", "rejected"],
+    controls: [
+      {
+        name: "rule",
+        text: "Rule",
+        options: RULES.map(({ id: value, label, group }) => ({ value, label, group })),
+      },
+      {
+        name: "rejected",
+        text: "Sibling under test",
+        options: ["the first", "the second", "the third", "the fourth"].map((label) => ({ label })),
+      },
+    ],
+    charts: {
+      trace: {
+        title: "Distance of the draws from p (total variation)",
+        caption:
+          "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
+        height: 160,
+        label: "Distance of the draws from p. The table below has the numbers.",
+        draw: drawTrace,
+      },
+    },
     shared,
   };
-  const controls = [
-    field(`${id}-rule`, "Rule", ruleMenu),
-    ...(model.get("siblings") ? [field(`${id}-rejected`, "Sibling under test", siblings)] : []),
-  ];
   const pairs = [field(`${id}-preset`, "Start from", preset), field(`${id}-size`, "Vocabulary", size)];
-  const layout = ({ task, spoken, ...own }) => {
+  const layout = ({ task, spoken, controls, charts, ...own }) => {
     ({ repaint } = own);
+    const distance = foldOf(
+      "Distance from p, and all numbers",
+      make("div", { class: "sdl-charts" }, charts.trace.node),
+      numbersTable("All numbers as a table", HEADS, body),
+    );
     return [
       task,
-      controlRow(...controls),
+      controlRow(controls.rule, ...(model.get("siblings") ? [controls.rejected] : [])),
       result,
       make("figure", { class: "sdl-chart" }, bars, key),
       make("div", { class: "sdl-row" }, ...draws, drawn),
@@ -516,7 +522,7 @@ function render({ model, el }) {
       foldRow(foldOf("Another pair, or another seed", controlRow(...pairs), again), distance),
     ];
   };
-  return panel({ model, el }, spec, layout, draw);
+  return panel(context, spec, layout, draw);
 }
 
 export default { render, formulas, presets };

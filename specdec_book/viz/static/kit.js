@@ -1,13 +1,14 @@
-// Shared by all interactives: this text is placed before a module's own text, so that both are one module.
+// Shared by all interactives: this text, without the word export, is placed before a module's own text, so that both are
+// one module. The live page's modules import what is exported.
 
 const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title"]);
 const KEPT_KEYS = /^(Arrow(Left|Right|Up|Down)|Home|End|Page(Up|Down))$/;
 const TYPED = "select, textarea, input[type=number]";
 
 let instances = 0;
-const newId = (name) => `sdl-${name}-${++instances}`;
+export const newId = (name) => `sdl-${name}-${++instances}`;
 
-function make(tag, attributes = {}, ...children) {
+export function make(tag, attributes = {}, ...children) {
   const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
   const node = document.createElementNS(space, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -25,7 +26,7 @@ function setText(node, words) {
 
 // Controls. Each function returns its nodes; `field` puts them under a label.
 
-function field(id, label, ...nodes) {
+export function field(id, label, ...nodes) {
   return make("div", { class: "sdl-control" }, make("label", { for: id }, ...[label].flat()), ...nodes);
 }
 
@@ -36,7 +37,7 @@ function slider(id, attributes, onInput) {
   return { input, output };
 }
 
-function button(words, onClick) {
+export function button(words, onClick) {
   const node = make("button", { type: "button", class: "sdl-button" }, words);
   node.addEventListener("click", onClick);
   return node;
@@ -51,7 +52,7 @@ function toggle(words, onClick) {
 }
 
 // options: [{ value, label, group }]; options of one group are listed under its name.
-function menu(id, options, onPick) {
+export function menu(id, options, onPick) {
   const select = make("select", { id });
   for (const group of new Set(options.map((option) => option.group))) {
     const members = options
@@ -61,15 +62,6 @@ function menu(id, options, onPick) {
   }
   select.addEventListener("change", () => onPick(select.value));
   return select;
-}
-
-// A menu of { label }s whose values are their indices.
-function indexMenu(id, options, onPick) {
-  return menu(
-    id,
-    options.map(({ label }, value) => ({ value, label })),
-    (value) => onPick(Number(value)),
-  );
 }
 
 // Calls onMove(x, y) for every point of the drawing where a pointer is pressed or dragged to.
@@ -104,7 +96,7 @@ function follow(svg, onMove) {
 
 // Parts of the page.
 
-const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
+export const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
 const columns = (heads) =>
   make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
 const numbersRow = ([name, ...cells]) =>
@@ -116,26 +108,26 @@ const numbersRow = ([name, ...cells]) =>
   );
 const numbersTable = (caption, heads, body) =>
   scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
-const scroll = (label, ...nodes) =>
+export const scroll = (label, ...nodes) =>
   make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
 const figure = (title, size, ...nodes) =>
   make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
 
 // A drawing under its title; without a caption there is no place for one.
-function chart(title, caption, size, attributes) {
+export function chart(title, caption, size, attributes) {
   const svg = make("svg", { role: "img", "aria-label": title, ...attributes });
   const below = caption === undefined ? [] : [make("figcaption", {}, caption)];
   return { svg, node: figure(title, size, svg, ...below) };
 }
 
-const controlRow = (...nodes) => make("div", { class: "sdl-controls" }, ...nodes);
-const chartRow = (...nodes) =>
+export const controlRow = (...nodes) => make("div", { class: "sdl-controls" }, ...nodes);
+export const chartRow = (...nodes) =>
   make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...nodes));
 // entries: the nodes of a line of the legend, or a list of them.
 const legendOf = (...entries) =>
   make("ul", { class: "sdl-legend" }, ...entries.map((nodes) => make("li", {}, ...[nodes].flat())));
 const foldRow = (...folds) => make("div", { class: "sdl-row sdl-folds" }, ...folds);
-const foldOf = (words, ...nodes) => make("details", {}, make("summary", {}, words), ...nodes);
+export const foldOf = (words, ...nodes) => make("details", {}, make("summary", {}, words), ...nodes);
 
 // A fold on a phone, where the controls and what they change must fit the screen; open and without a title elsewhere.
 function phoneFold(words, names, ...parts) {
@@ -216,20 +208,20 @@ const pathOf = (points) =>
 
 // Shapes of a drawing. A color is a name of the sheet's, or "none".
 const ink = (name) => (name === "none" ? name : `var(--sdl-${name})`);
-const svgText = (x, y, words, more = {}) => make("text", { x, y, ...more }, words);
-const stroke = (x1, y1, x2, y2, color, more = {}) =>
+export const svgText = (x, y, words, more = {}) => make("text", { x, y, ...more }, words);
+export const stroke = (x1, y1, x2, y2, color, more = {}) =>
   make("line", { x1, y1, x2, y2, stroke: ink(color), ...more });
 const block = (x, y, width, height, fill, more = {}) =>
   make("rect", { x, y, width: Math.max(0, width), height, fill: ink(fill), ...more });
-const disc = (cx, cy, r, fill, more = {}) => make("circle", { cx, cy, r, fill: ink(fill), ...more });
-const curve = (points, color, more = {}) =>
+export const disc = (cx, cy, r, fill, more = {}) => make("circle", { cx, cy, r, fill: ink(fill), ...more });
+export const curve = (points, color, more = {}) =>
   make("path", { d: pathOf(points), fill: "none", stroke: ink(color), "stroke-width": 2.5, ...more });
 const region = (points, fill, more = {}) =>
   make("path", { d: `${pathOf(points)}Z`, fill: ink(fill), ...more });
 
 // The scales of a plot in a box { left, right, top, bottom }: x(value) and y(value) are in pixels, and at(px, py) returns
 // the values at a point, kept within both ranges.
-function scales({ left, right, top, bottom }, [x0, x1], [y0, y1]) {
+export function scales({ left, right, top, bottom }, [x0, x1], [y0, y1]) {
   const between = (share, from, to) => from + Math.min(1, Math.max(0, share)) * (to - from);
   return {
     x: (value) => left + ((value - x0) / (x1 - x0)) * (right - left),
@@ -242,7 +234,7 @@ function scales({ left, right, top, bottom }, [x0, x1], [y0, y1]) {
 }
 
 // Lines across a drawing at `values`, with their texts on the left. box: { left, right, top, bottom }.
-function rulings(svg, { left, right }, y, values, text = String) {
+export function rulings(svg, { left, right }, y, values, text = String) {
   for (const value of values)
     svg.append(
       make("line", { class: "sdl-grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
@@ -379,7 +371,7 @@ function openAt(model, name, value) {
 
 // Shows an interactive. `draw` is called when its width changes, the listeners are called by the model's events.
 // Returns a function that removes them. Keys pressed in it do not move a notebook's cells, nor do those that are typed.
-function attach({ model, el }, root, listeners, draw) {
+export function attach({ model, el }, root, listeners, draw) {
   let shown;
   const watcher = new ResizeObserver(([{ contentRect }]) => {
     if (contentRect.width === shown) return;
@@ -483,7 +475,7 @@ const digitsOf = (step) => String(step).split(".")[1]?.length ?? 0;
 // A labelled slider of one number: spec { name, text, note, min, max, step }, and show(value), its words; without them
 // they are the number, as exact as a step. The slider's positions are the numbers themselves, the list `values`, or what
 // read(position) and place(value) say. Returns [its nodes, show(value), its input].
-function numberField(id, { name, text, note, values, ...spec }, change) {
+export function numberField(id, { name, text, note, values, ...spec }, change) {
   const { min = 0, max, step = 1, show: words = (value) => value.toFixed(digitsOf(step)) } = spec;
   const { read = (position) => position, place = (value) => value } = values
     ? {
@@ -547,7 +539,7 @@ function residual(p, q) {
 }
 
 // Tokens that a round of γ drafts emits on average.
-function expectedTokens(alpha, gamma) {
+export function expectedTokens(alpha, gamma) {
   let tokens = 0;
   for (let i = 0, probability = 1; i <= gamma; i++, probability *= alpha) tokens += probability;
   return tokens;
@@ -773,7 +765,7 @@ const DELETED = ["rejected", "unused"];
 const INSERTED = ["recovered", "bonus", "own"];
 
 // A token marked by its kind; a flat one has no line breaks.
-function tokenNode(kind, text, isFlat = false) {
+export function tokenNode(kind, text, isFlat = false) {
   const isDeleted = DELETED.includes(kind);
   const tag = isDeleted ? "del" : INSERTED.includes(kind) ? "ins" : "span";
   const node = make(tag, { class: `sdl-token sdl-${kind}` });
@@ -792,42 +784,14 @@ function tokenNode(kind, text, isFlat = false) {
 
 // Words.
 
-const times = (value) => `${value.toFixed(2)}×`;
-const percent = (share) => `${Math.round(100 * share)} %`;
-const faster = (speedup) => (speedup >= 1 ? `${times(speedup)} as fast` : `${percent(1 - speedup)} slower`);
-const plural = (count, word, many = `${word}s`) => `${count} ${count === 1 ? word : many}`;
+export const times = (value) => `${value.toFixed(2)}×`;
+export const percent = (share) => `${Math.round(100 * share)} %`;
+export const faster = (speedup) =>
+  speedup >= 1 ? `${times(speedup)} as fast` : `${percent(1 - speedup)} slower`;
+export const plural = (count, word, many = `${word}s`) => `${count} ${count === 1 ? word : many}`;
 // A text without the marks of a chat: "▸" is the start of a turn, "∎" its end.
 const readable = (text) => text.replaceAll("<|im_start|>", "▸").replaceAll("<|im_end|>", "∎");
 const visible = (text) => readable(text).replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces
 const quoted = (text) => `“${readable(text).replaceAll("\n", "⏎")}”`;
 const shortened = (text, most) => (text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text);
 const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
-
-// What the live page's modules import. An interactive's module, which has no imports, follows this text without this line.
-export {
-  attach,
-  button,
-  chart,
-  chartRow,
-  controlRow,
-  curve,
-  disc,
-  expectedTokens,
-  faster,
-  field,
-  foldOf,
-  hidden,
-  make,
-  menu,
-  newId,
-  numberField,
-  percent,
-  plural,
-  rulings,
-  scales,
-  scroll,
-  stroke,
-  svgText,
-  times,
-  tokenNode,
-};

@@ -354,11 +354,8 @@ function render({ model, el }) {
     step,
     () => goTo(0),
   );
-  const kinds = indexMenu(
-    `${id}-text`,
-    races.map(({ kind }) => ({ label: kind })),
-    (race) => assign(model, { race }),
-  );
+  const options = races.map(({ kind: label }, value) => ({ value, label }));
+  const kinds = menu(`${id}-text`, options, (race) => assign(model, { race: Number(race) }));
   const view = panelOf(id, state(), { moves: bar.nodes, kinds });
   let verdict;
   function draw() {
