@@ -22,6 +22,7 @@ DATA = (
     "specdec_lite/**/*.c",
     "results/**/*.json",
     "specdec_book/viz/static/**/*.css",
+    "specdec_book/viz/static/*.json",
     "specdec_book/viz/static/drawings/*",
 )
 """Files that chapters read. The modules of interactives are served, and not part of an output."""

@@ -5,7 +5,7 @@ The chapter's cells decide every claim again and assert the verdict that is give
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from IPython.display import HTML, Markdown
 
@@ -20,29 +20,12 @@ STYLES = {
     "not decided here": "sdl-open",
 }
 """Class of each verdict's badge."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One claim. All texts are Markdown; links are relative to the folder of the notebooks.
-
-    Attributes:
-        text: The claim.
-        source: Where it is printed.
-        verdict: One of STYLES.
-        finding: The right number, or the condition under which the claim holds.
-        evidence: Links to the pages, tests and recordings that decide it.
-    """
-
-    text: str
-    source: str
-    verdict: str
-    finding: str
-    evidence: str
-
-
-ROWS = json.loads((STATIC / "claims.json").read_text("utf-8"))
-CLAIMS = {number: Claim(**row) for number, row in enumerate(ROWS, 1)}
+FILE = STATIC / "claims.json"
+ROWS = json.loads(FILE.read_text("utf-8"), object_hook=lambda row: SimpleNamespace(**row))
+CLAIMS = dict(enumerate(ROWS, start=1))
+"""The claims by number: text, source (where it is printed), verdict (one of STYLES), finding (the right
+number, or the condition under which the claim holds), evidence (links to the pages, tests and
+recordings that decide it). All are Markdown; links are relative to the folder of the notebooks."""
 
 
 def claims_table() -> Markdown:
