@@ -21,7 +21,7 @@ from models_zoo import PROMPT, STATEFUL, Wrapped, build, hugging_face, native, p
 
 import specdec_lite
 from specdec_lite import CausalLM, TokenTree, drafters, roofline, timing
-from specdec_lite.diagnosis import commands, metrics
+from specdec_lite.diagnosis import commands, lossless, metrics
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter, self_drafts, trees
 from specdec_lite.drafters.heads import ExitHead, Heads, HydraHeads
 from specdec_lite.drafters.ngrams import Counts, NgramModel, SuffixArray
