@@ -61,7 +61,6 @@ class Block:
     def __init__(self, card: "Card", nbytes: int):
         self.card, self.nbytes = card, nbytes
         card.allocated += nbytes
-        card.peak = max(card.peak, card.allocated)
 
     def __del__(self):
         self.card.allocated -= self.nbytes
@@ -167,7 +166,7 @@ class Card(TorchDispatchMode):
             attention that is slow on a real card.
         sites: the waits by (kind, operator, "file:line" of the project).
         launched, finished: operations in the queue, and those that the host has waited for.
-        allocated, peak: bytes on the card now, and at most since the last reset.
+        allocated: bytes on the card.
     """
 
     def __init__(self, capability: tuple[int, int], total: int = 16 << 30):
@@ -176,7 +175,7 @@ class Card(TorchDispatchMode):
         self.capability, self.total = capability, total
         self.name = "Virtual H200" if capability >= (9, 0) else "Virtual T4"
         self.counts, self.sites = Counter(), Counter()
-        self.launched = self.finished = self.allocated = self.peak = 0
+        self.launched = self.finished = self.allocated = 0
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
         self.pinned: dict[int, Tensor] = {}
         self.recording = None
@@ -205,12 +204,12 @@ class Card(TorchDispatchMode):
         self.counts.clear()
         self.sites.clear()
 
-    def wait(self, kind: str, operator: str, until: int | None = None) -> None:
-        """Count a wait of the host until an operation is done; None: until all are."""
+    def wait(self, kind: str, operator: str) -> None:
+        """Count a wait of the host until all operations are done."""
         self.refuse_in_capture(operator)
         self.counts[kind] += 1
         self.sites[kind, operator, self.site()] += 1
-        self.finished = max(self.finished, self.launched if until is None else until)
+        self.finished = self.launched
 
     def refuse_in_capture(self, operator: str) -> None:
         if self.recording is not None:

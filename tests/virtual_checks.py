@@ -12,7 +12,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest import mock
@@ -37,10 +36,7 @@ from specdec_lite.drafters.heads import ExitHead, HydraHeads
 from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
-from specdec_lite.gpu.plan import run
-from specdec_lite.gpu.plan.bench import Bench
-from specdec_lite.gpu.plan.run import STEPS, Step, bytes_of, run_steps
-from specdec_lite.gpu.plan.shapes import SMALL, TINY
+from specdec_lite.gpu.plan.run import STEPS, run_steps
 from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import SHIPPED, Pair
@@ -248,73 +244,6 @@ def plan() -> Iterator[Check]:
         yield step, lambda step=step: check_step(step, folder)
 
 
-class Stopped(Exception):
-    """Ends a step in the middle."""
-
-
-def stopping(step: Step, after: int, error: Exception | None) -> Step:
-    """Return a step that raises, or whose time is over, once it has kept `after` results."""
-
-    def run(bench: Bench) -> dict:
-        keep, counts = bench.keep, iter(range(1, 10**6))
-
-        def counted(partial: dict) -> None:
-            keep(partial)
-            if next(counts) == after:
-                bench.until = 0.0
-                if error is not None:
-                    raise error
-
-        bench.keep = counted
-        return step.run(bench)
-
-    return replace(step, run=run)
-
-
-BROKEN = RuntimeError("CUDA error: no kernel image is available for execution on the device")
-SMALL_CARDS = {
-    "Tesla T4": (16, {}, ()),
-    "GeForce RTX 3050": (8, {"rounds": (3, BROKEN)}, ()),
-    "NVIDIA A10": (
-        24,
-        {"card": (1, BROKEN), "passes": (9, None), "drafts": (1, None), "rounds": (1, BROKEN)}
-        | {"synthetic": (3, Stopped("the process ended"))},
-        ("trees", "trace"),
-    ),
-}
-"""{card: (GB, {step: (results, error after them)}, steps that were not begun)}."""
-
-
-def small_card(name: str) -> dict:
-    """Run the plan of a small card on tiny models, with what fails there, and return its recording."""
-    memory, stops, absent = SMALL_CARDS[name]
-    sizes = {key: getattr(SMALL, key) for key in ("target", "batches", "ks", "gammas")}
-    scale = replace(TINY, **sizes, contexts=(16, 64), cache_bytes=1 << 19, prompts=2, turns=4)
-    steps = {key: step for key, step in STEPS.items() if key not in ("pair", "smollm2", *absent)}
-    stopped = {key: stopping(steps[key], *stop) for key, stop in stops.items()}
-    room = lambda step, scale, dtype: bytes_of(step, SMALL, dtype)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(virtual_card.CARD, "name", name),
-        mock.patch.object(virtual_card.CARD, "total", memory * 10**9),
-        mock.patch.object(run, "scale_of", lambda *args: scale),
-        mock.patch.object(run, "bytes_of", room),
-        mock.patch.dict(STEPS, steps | stopped, clear=True),
-    ):
-        words = ["gpu", "--worker", "--device", "cuda", "--out", folder, "--seconds", "1e6"]
-        assert run_steps(command_line().parse_args(words)) == 0
-        (file,) = Path(folder).glob("gpu/*.json")
-        found = json.loads(file.read_text("utf-8"))
-    for row in found["steps"].get("trace", {}).get("rows", ()):
-        row["operations"] = row["operations"][:6]
-    return {"recording": found | {"command": "python -m specdec_lite gpu"}}
-
-
-def small_cards() -> Iterator[Check]:
-    for name in SMALL_CARDS:
-        yield name, lambda name=name: small_card(name)
-
-
 def check_cell(shell: InteractiveShell, source: str) -> None:
     with capture_output():
         result = shell.run_cell(source)
@@ -338,7 +267,6 @@ SUITES = {
     "serving": serving,
     "training": training,
     "plan": plan,
-    "small_cards": small_cards,
 }
 
 

@@ -26,8 +26,7 @@ class Recording:
         before_capture: what the graph wrote outside, as it was: capturing runs nothing.
     """
 
-    def __init__(self, generators: set):
-        self.generators = generators
+    def __init__(self):
         self.operators: list[tuple] = []
         self.inside: set[int] = set()
         self.outside: dict[int, str] = {}
@@ -80,15 +79,12 @@ class CUDAGraph:
     """A captured graph of the card."""
 
     def __init__(self, keep_graph: bool = False):
-        self.recording, self.generators = None, set()
-
-    def register_generator_state(self, generator) -> None:
-        self.generators.add(generator)
+        self.recording = None
 
     def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
         if card().recording is not None:
             raise CaptureError("a capture is already underway")
-        card().recording = self.recording = Recording(self.generators)
+        card().recording = self.recording = Recording()
 
     def capture_end(self) -> None:
         card().recording = None
@@ -100,12 +96,6 @@ class CUDAGraph:
         card().counts["replay"] += 1
         card().launched += 1
         self.recording.replay()
-
-    def reset(self) -> None:
-        self.recording = None
-
-    def pool(self) -> tuple[int, int]:
-        return 0, 1
 
 
 @contextmanager

@@ -89,14 +89,6 @@ class Codes:
         """Return the weights of several layers with the same input as those of one layer."""
         return cls(*(torch.cat(each) for each in zip(*(layer.parts for layer in layers))))
 
-    def weight(self) -> Tensor:
-        """Return the weights [out, in] in float32, with rounded scales and zero points."""
-        groups = self.codes.float().unflatten(1, (-1, GROUP))
-        scales = self.scales.bfloat16().float()[..., None]
-        if self.zeros is None:
-            return (groups * scales).flatten(1)
-        return ((groups - 8) * scales + self.zeros.bfloat16().float()[..., None]).flatten(1)
-
     def blocks(self) -> Tensor:
         """Return the bytes [out / OUTPUTS, in / GROUP, n] that our product reads.
 

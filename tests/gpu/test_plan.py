@@ -32,6 +32,7 @@ SIX = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "tqdm")
 CPU = torch.device("cpu")
 RUN = [name for name in launch.NAMES if name not in ("pair", "smollm2")]
 """The steps without pairs that are not in this repository, which the virtual GPU runs."""
+SMALL_CARDS = json.loads((ROOT / "tests" / "gpu" / "small_cards.json").read_text("utf-8"))
 
 
 @pytest.fixture
@@ -241,6 +242,17 @@ def test_the_chapter_shows_a_recording(measure, monkeypatch):
     failed = {name: {"error": "no such kernel"} for name in launch.NAMES}
     (absent,) = show(tiny=False, graphs=True, steps=failed)
     assert absent.data.count("it failed: no such kernel") == len(launch.NAMES) - 1
+
+
+@pytest.mark.parametrize("card", SMALL_CARDS)
+def test_the_stored_recordings_of_small_cards_are_what_the_plan_writes(card, measure):
+    stored, (*_, (now, _)) = SMALL_CARDS[card]["recording"], map(measure, RUN)
+    fields = lambda step: {*step, *(name for row in step.get("rows", ()) for name in row)}
+    assert stored.keys() == now.keys()
+    for name, step in stored["steps"].items():
+        missing = fields(now["steps"][name]) - fields(step)
+        assert fields(step) <= fields(now["steps"][name]) | {"error", "skipped"}
+        assert not missing or {"error", "skipped"} & step.keys()
 
 
 def test_the_report_extends_slices_to_all_layers():

@@ -1,8 +1,8 @@
 """The figures of the GPUs' recordings state what the recordings hold, and show the reader's own.
 
 `tests/gpu/small_cards.json` holds recordings of small cards, with skipped, failed and unfinished
-steps, as the plan writes them on the virtual GPU: `python tests/virtual_gpu.py --capability 7.5
-virtual_checks small_cards tests/gpu/small_cards.json`.
+steps, as the plan writes them on the virtual GPU. Commit f7767346 has the program that wrote them:
+`python tests/virtual_gpu.py --capability 7.5 virtual_checks small_cards tests/gpu/small_cards.json`.
 """
 
 import copy
