@@ -170,7 +170,7 @@ BUDGETS = {
     "tests/measure": 488,
     "tests/recordings": 981,
     "tests/simulation": 503,
-    "tests/site": 4291,
+    "tests/site": 4265,
     "tests/texts": 161,
     "tests/training": 1168,
     "tests/viz": 4676,

@@ -149,8 +149,15 @@ def test_no_text_shows_its_markup(book: Path, page_name: str):
 
 
 @pytest.mark.parametrize("page_name", pages_with(FIGURES))
-def test_no_two_traces_differ_only_in_color(book: Path, page_name: str):
+def test_a_figure_states_its_finding_and_no_two_traces_differ_only_in_color(
+    book: Path, page_name: str
+):
     """Traces in the legend differ in their line, symbol, pattern or width."""
+    titles = [
+        title.get_text() if (title := figure.select_one(".sdl-finding")) else ""
+        for figure in parsed(book / page_name).select(".sdl-figure")
+    ]
+    assert [title for title in titles if not is_sentence(title)] == []
     same = []
     for plot in parsed(book / page_name).select(FIGURES):
         named = [
@@ -189,16 +196,6 @@ def test_labels_are_not_sentences():
     assert not is_sentence("Tokens per pass, at temperature 1") and not is_sentence("It pays")
 
 
-@pytest.mark.parametrize("page_name", pages_with(FIGURES))
-def test_a_title_of_a_figure_states_its_finding(book: Path, page_name: str):
-    titles = [
-        title.get_text() if (title := figure.select_one(".sdl-finding")) else ""
-        for figure in parsed(book / page_name).select(".sdl-figure")
-    ]
-    labels = [title for title in titles if not is_sentence(title)]
-    assert labels == []
-
-
 @pytest.mark.browser
 def test_a_page_is_dark_immediately_for_a_reader_who_prefers_it(open_page):
     assert (
@@ -230,16 +227,6 @@ def test_on_a_phone_the_contents_close_after_a_choice(open_page):
     assert contents.is_visible()
     contents.locator("a[href*='#']").last.click()
     assert not contents.is_visible() and "#" in page.url
-
-
-@pytest.mark.browser
-def test_search_results_show_the_text_and_no_buttons(open_page):
-    page = open_page("search.html?q=bonus+token")
-    quotes = page.locator("#search-results .context")
-    quotes.nth(3).wait_for()
-    texts = quotes.all_inner_texts()
-    assert all("Open issue" not in text and ".ipynb" not in text for text in texts)
-    assert all("token" in text.lower() for text in texts)
 
 
 @pytest.mark.browser

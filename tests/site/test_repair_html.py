@@ -93,7 +93,9 @@ def test_a_prediction_shows_whether_it_is_right(open_page, page_name: str):
 
 
 @pytest.mark.parametrize("page_name", PAGES)
-def test_a_page_has_drawn_formulas_one_sheet_and_one_script(book: Path, page_name: str):
+def test_a_page_has_drawn_formulas_one_sheet_without_the_icons_font_and_one_script(
+    book: Path, page_name: str
+):
     page = parsed(book / page_name)
     for formula in page.select(".math"):
         assert formula.select("mjx-container > svg")
@@ -105,6 +107,8 @@ def test_a_page_has_drawn_formulas_one_sheet_and_one_script(book: Path, page_nam
     assert [sheet.rpartition("/")[2] for sheet in sheets if "sphinx-design" not in sheet] == [
         bundle.SHEET
     ]
+    files = [book / page_name / ".." / sheet for sheet in sheets]
+    assert not any(bundle.ICON_FONT in file.resolve().read_text("utf-8") for file in files)
     first = page.head.find(["script", "link"])
     assert first.name == "script" and "prefers-color-scheme" in first.string, "before any sheet"
     assert len(page.select(".logo__image")) == 1
@@ -255,14 +259,6 @@ def test_a_long_table_breaks_no_word_and_no_value():
     assert widths[6] > 100 * len("predicted") / phone_tables.LINE
     assert soup.td.find_next("tbody").td.get_text() == "question, T\u00a0=\u00a00"
     assert soup.select_one("tbody td + td").get_text() == "16\u00a0GB"
-
-
-@pytest.mark.parametrize("page_name", PAGES)
-def test_no_sheet_loads_the_font_of_the_icons(book: Path, page_name: str):
-    sheets = parsed(book / page_name).select("link[rel=stylesheet]")
-    files = [book / page_name / ".." / sheet["href"].partition("?")[0] for sheet in sheets]
-    assert files
-    assert not any(bundle.ICON_FONT in file.resolve().read_text("utf-8") for file in files)
 
 
 @pytest.mark.browser
