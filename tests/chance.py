@@ -1,4 +1,4 @@
-"""A source of chance that keeps the numbers it drew, so that a page can show them."""
+"""A source of chance that keeps the numbers it drew, so that a test can use them again."""
 
 from specdec_lite.sampling import SeededRng
 
