@@ -377,7 +377,7 @@ function render(context) {
     return { ...settings, p: distribution, q, share };
   };
   const change = (values) => assign(model, values);
-  let [run, sliders, repaint] = [null, [], null];
+  let [run, sliders] = [null, []];
   // A run of draws belongs to its settings.
   const runOf = (s) => {
     const key = JSON.stringify([s.rule, s.p, s.q, s.seed]);
@@ -402,7 +402,7 @@ function render(context) {
   };
   const drawTokens = (count) => {
     emit(count);
-    repaint();
+    context.repaint();
   };
   const none = { value: "", label: "your own p and q" };
   const choices = [none, ...presets.map(({ label }, i) => ({ value: i, label }))];
@@ -505,8 +505,7 @@ function render(context) {
     shared,
   };
   const pairs = [field(`${id}-preset`, "Start from", preset), field(`${id}-size`, "Vocabulary", size)];
-  const layout = ({ task, spoken, controls, charts, ...own }) => {
-    ({ repaint } = own);
+  const layout = ({ task, spoken, controls, charts }) => {
     const distance = foldOf(
       "Distance from p, and all numbers",
       make("div", { class: "sdl-charts" }, charts.trace.node),

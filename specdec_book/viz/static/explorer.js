@@ -347,7 +347,6 @@ function render(context) {
   const matches = (choice) =>
     Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
   let preset = null;
-  let repaint;
   const measured = () => (preset?.measured && preset.gamma ? preset : null);
   const change = (changes, from = isLevers ? preset : null) => {
     preset = from;
@@ -359,7 +358,7 @@ function render(context) {
     const numbers = NUMBERS.filter((name) => picked && name in picked).map((name) => [name, picked[name]]);
     change(picked ? { ...start, ...Object.fromEntries(numbers) } : {}, picked);
     own = values();
-    repaint(); // the model reports no change between two presets with the same values
+    context.repaint(); // the model reports no change between two presets with the same values
   };
   const start = make("div");
   const id = `${newId("explorer")}-preset`;
@@ -394,18 +393,17 @@ function render(context) {
     );
     return preset ? `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${words}. ` : "";
   };
-  let figures;
-  const draw = (s) => {
+  const draw = (s, { charts }) => {
     offer();
     Object.assign(s, { measured: measured() });
     const r = consequences(s);
     start.firstChild.value = preset ? String(choices.indexOf(preset)) : "";
     const miss = isLevers ? about(s) : "";
     const now = r.isCorrected ? r.corrected[s.gamma - 1] : r.plain[s.gamma - 1];
-    figures.round.node.querySelector(".sdl-heading").textContent =
+    charts.round.node.querySelector(".sdl-heading").textContent =
       `A round of ${plural(s.gamma, "draft")} emits ${r.tokens.toFixed(2)} tokens: ${times(now)} as fast`;
     key.replaceChildren(...keys(s, r));
-    figures.curve.node.querySelector("figcaption").textContent =
+    charts.curve.node.querySelector("figcaption").textContent =
       `${miss}${r.isCorrected ? "Dashed: with t, o and o₀." : ""}`;
     define(numbers, readouts(s, r, preset));
     return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)], r];
@@ -442,9 +440,7 @@ function render(context) {
       },
     },
   };
-  const layout = ({ task, spoken, controls, charts, ...parts }) => {
-    ({ repaint } = parts);
-    figures = charts;
+  const layout = ({ task, spoken, controls, charts }) => {
     charts.curve.node.firstChild.remove();
     charts.round.node.firstChild.after(key);
     charts.round.node.classList.add("sdl-headed");

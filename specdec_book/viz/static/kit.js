@@ -401,10 +401,11 @@ export function attach({ model, el }, root, listeners, draw) {
 //   controls: what `control` makes for each of these specs, and shows the model's value at every drawing
 //   charts: { name: { title, caption, size, height, label, drag, draw } }, of which draw(svg, width, values, ...rest) is
 //     called at every drawing; if it can be dragged, it returns what a point (x, y) changes
-// layout({ task, spoken, tiles, repaint, controls, charts }) returns its nodes in order, of which controls are by name.
-// draw(values) returns [its tiles as pairs, what announce is given, ...rest], or nothing while the model's values do not
-// fit one another. Returns a function that removes it.
-function panel({ model, el }, { name, label, kinds = "", task: words, delay = 150, ...spec }, layout, draw) {
+// layout(parts) returns its nodes in order; parts: { task, spoken, tiles, controls, charts }, the last two by name.
+// draw(values, parts) returns [its tiles as pairs, what announce is given, ...rest], or nothing while the model's values do not
+// fit one another; context.repaint() draws again. Returns a function that removes it.
+function panel(context, { name, label, kinds = "", task: words, delay = 150, ...spec }, layout, draw) {
+  const { model } = context;
   const { values, controls: specs = [], change = (changes) => assign(model, changes) } = spec;
   const { announce, silence, ...texts } = narration(words, spec.longestState, delay, spec.longestSentence);
   const [tiles, showTiles] = numbersOf("All numbers");
@@ -419,9 +420,10 @@ function panel({ model, el }, { name, label, kinds = "", task: words, delay = 15
       ],
     ),
   );
+  const parts = { ...texts, tiles, controls, charts };
   const paint = () => {
     const state = valuesOf(model, values);
-    const drawn = draw(state);
+    const drawn = draw(state, parts);
     if (!drawn) return;
     const [pairs, say, ...rest] = drawn;
     for (const [key, , show] of made) show(state[key]);
@@ -432,7 +434,7 @@ function panel({ model, el }, { name, label, kinds = "", task: words, delay = 15
     announce(say);
   };
   const attributes = { class: `sdl sdl-low ${kinds} sdl-${name}`, "aria-label": label };
-  const parts = { ...texts, tiles, repaint: paint, controls, charts };
+  context.repaint = paint;
   const root = make("section", attributes, ...layout(parts));
   for (const [key, each] of Object.entries(spec.charts ?? {}))
     if (each.drag) follow(charts[key].svg, (x, y) => change(charts[key].pick(x, y)));
@@ -443,7 +445,7 @@ function panel({ model, el }, { name, label, kinds = "", task: words, delay = 15
   };
   root.addEventListener("toggle", ({ target }) => target.querySelector("svg") && opened(), true);
   const listeners = Object.fromEntries(values.map((value) => [`change:${value}`, paint]));
-  const detach = attach({ model, el }, root, listeners, paint);
+  const detach = attach(context, root, listeners, paint);
   paint();
   return () => {
     detach();

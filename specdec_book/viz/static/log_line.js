@@ -218,8 +218,7 @@ function render(context) {
   box.addEventListener("input", () => assign(model, { text: box.value }));
   const notes = make("ul", { class: "sdl-notes" });
   const onward = make("p", { class: "sdl-note" });
-  let place;
-  const draw = (s) => {
+  const draw = (s, { charts }) => {
     const { text = "", gamma } = s;
     if (box.value !== text) box.value = text;
     const at = options.findIndex((option) => option.text === text);
@@ -228,7 +227,7 @@ function render(context) {
       ? explain(text, gamma || null)
       : { error: "Paste a line, or choose an example." };
     const isRead = !reading.error;
-    place.hidden = !isRead || !reading.rates.length;
+    charts.positions.node.hidden = !isRead || !reading.rates.length;
     const pairs = isRead && [
       ...(reading.tau_all === null ? [] : [["τ over all steps, which decides", shown(reading.tau_all)]]),
       ["τ, per round that drafted", shown(reading.tau)],
@@ -274,18 +273,15 @@ function render(context) {
       set: (text) => assign(model, { text }),
     },
   };
-  const layout = ({ spoken, tiles, controls, charts }) => {
-    place = charts.positions.node;
-    return [
-      controlRow(...Object.values(controls)),
-      field(id, "Log line, counters or JSON", box),
-      ...tiles,
-      spoken,
-      make("div", { class: "sdl-frame" }, place),
-      notes,
-      onward,
-    ];
-  };
+  const layout = ({ spoken, tiles, controls, charts }) => [
+    controlRow(...Object.values(controls)),
+    field(id, "Log line, counters or JSON", box),
+    ...tiles,
+    spoken,
+    make("div", { class: "sdl-frame" }, charts.positions.node),
+    notes,
+    onward,
+  ];
   return panel(context, spec, layout, draw);
 }
 

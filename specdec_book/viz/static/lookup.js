@@ -218,15 +218,15 @@ function render(context) {
   const textAt = (text) => texts[Math.min(text ?? 0, texts.length - 1)];
   const accepted = roundsOf(textAt(model.get("text")), valuesOf(model, NAMES)).map((each) => each.accepted);
   openAt(model, "round", accepted.indexOf(Math.max(...accepted)));
-  let [spans, end] = [[], null];
+  let spans = [];
   const last = {}; // the last drawing: its text and its round
-  const draw = (s) => {
+  const draw = (s, { controls }) => {
     const text = textAt(s.text);
     rounds = roundsOf(text, s);
     const counts = formulas.counts(rounds);
     const number = Math.min(s.round ?? 0, rounds.length - 1);
     Object.assign(s, { text: texts.indexOf(text), round: number });
-    end.max = rounds.length;
+    controls.round.querySelector("input").max = rounds.length;
     const tau = (value) => (value === null ? "–" : value.toFixed(2));
     const tiles = [
       ["τ, all rounds", tau(counts.tau)],
@@ -264,23 +264,20 @@ function render(context) {
       roundSpec,
     ],
   };
-  const layout = ({ task, spoken, tiles, controls }) => {
-    end = controls.round.querySelector("input");
-    return [
-      task,
-      controlRow(...Object.values(controls)),
-      ...tiles,
-      make("div", {}, spoken),
-      box,
-      legendOf(
-        ...[
-          ["accepted", "copied and accepted"],
-          ["own", "added by the target"],
-        ].map(([kind, words]) => [make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${words}`]),
-        "line: from the copy to its source; dashed: no token accepted",
-      ),
-    ];
-  };
+  const layout = ({ task, spoken, tiles, controls }) => [
+    task,
+    controlRow(...Object.values(controls)),
+    ...tiles,
+    make("div", {}, spoken),
+    box,
+    legendOf(
+      ...[
+        ["accepted", "copied and accepted"],
+        ["own", "added by the target"],
+      ].map(([kind, words]) => [make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${words}`]),
+      "line: from the copy to its source; dashed: no token accepted",
+    ),
+  ];
   return panel(context, spec, layout, draw);
 }
 

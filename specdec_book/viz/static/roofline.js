@@ -277,7 +277,6 @@ function render(context) {
     preset = from ?? (keepsMachine ? preset : null);
     assign(model, values);
   };
-  let repaint;
   const start = menu(
     `${newId("roofline")}-preset`,
     choices.map(({ label, group }, i) => ({ value: i, label, group })),
@@ -286,7 +285,7 @@ function render(context) {
       preset = null;
       const given = NAMES.filter((name) => name in picked).map((name) => [name, picked[name]]);
       if (picked.group) change({ cache: 0, ...Object.fromEntries(given) }, picked);
-      repaint(); // the model reports no change between two presets with the same values
+      context.repaint(); // the model reports no change between two presets with the same values
     },
   );
   const longestState = taskState(
@@ -339,8 +338,7 @@ function render(context) {
       },
     },
   };
-  const layout = ({ task, spoken, tiles: [few, rest], controls, charts, ...own }) => {
-    ({ repaint } = own);
+  const layout = ({ task, spoken, tiles: [few, rest], controls, charts }) => {
     const settings = controlRow(
       field(start.id, "Start from", start),
       ...["bytes_per_weight", ...SETTINGS].map((name) => controls[name]),

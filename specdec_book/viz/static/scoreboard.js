@@ -272,8 +272,7 @@ function render(context) {
   wide.addEventListener("change", () => table.classList.toggle("sdl-all-columns", wide.checked));
   const more = make("p", { class: "sdl-note" });
   const pick = (name) => set({ chosen: now.chosen === name ? "" : name });
-  let caption;
-  const draw = (s) => {
+  const draw = (s, { charts }) => {
     now = s;
     const { setting, cost, sort, down } = s;
     const cells = (row) => ({ ...row, ...(row.cells[setting] ?? {}) });
@@ -302,7 +301,7 @@ function render(context) {
       }),
     );
     const best = formulas.frontier(rows, cost, gain);
-    caption.textContent =
+    charts.plane.node.querySelector("figcaption").textContent =
       cost === "bytes"
         ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the best row for each amount of memory."
         : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the best row for each amount of drift.";
@@ -345,7 +344,6 @@ function render(context) {
     },
   };
   const layout = ({ task, spoken, controls, charts }) => {
-    caption = charts.plane.node.querySelector("figcaption");
     const { setting, ...filters } = controls;
     const rowsFold = foldOf(
       "The table of methods",

@@ -124,10 +124,9 @@ function render(context) {
     sees: switchOf("sees", "head 2 sees the first word"),
     honest: switchOf("honest", "give the rule the row with the bias"),
   };
-  let slide;
-  const draw = (s) => {
+  const draw = (s, { controls }) => {
     for (const [name, node] of Object.entries(switches)) node.setAttribute("aria-pressed", String(s[name]));
-    slide.disabled = switches.honest.disabled = s.sees;
+    controls.bias.querySelector("input").disabled = switches.honest.disabled = s.sees;
     const tiles = [
       ["accepted after “of” · after “no”", [0, 1].map((x) => percent(formulas.accepted(s, x))).join(" · ")],
       ["tokens per round", (2 + formulas.alpha(s)).toFixed(2)],
@@ -152,16 +151,13 @@ function render(context) {
       },
     },
   };
-  const layout = ({ task, spoken, tiles, controls, charts }) => {
-    slide = controls.bias.querySelector("input");
-    return [
-      task,
-      controlRow(make("div", { class: "sdl-row" }, ...Object.values(switches)), controls.bias),
-      chartRow(charts.words.node),
-      make("div", {}, spoken),
-      ...tiles,
-    ];
-  };
+  const layout = ({ task, spoken, tiles, controls, charts }) => [
+    task,
+    controlRow(make("div", { class: "sdl-row" }, ...Object.values(switches)), controls.bias),
+    chartRow(charts.words.node),
+    make("div", {}, spoken),
+    ...tiles,
+  ];
   return panel(context, spec, layout, draw);
 }
 

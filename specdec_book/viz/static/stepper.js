@@ -135,8 +135,7 @@ function drawCaches(svg, width, texts, round, moment, previous) {
   const label = (position) => {
     const text = texts[position] ?? "";
     const room = Math.max(1, Math.floor(cell / 9));
-    const word = text && visible(text);
-    return word.length > room ? `${word.slice(0, Math.max(1, room - 1))}…` : word;
+    return shortened(text && visible(text), room);
   };
   const shapes = [];
   for (let position = first; position < first + count; position++) {

@@ -150,10 +150,10 @@ function render(context) {
   const max = Math.max(...places.map(({ q }) => q.length));
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
-  let [limits, fields] = [{}, {}];
-  const draw = (s) => {
+  let limits = {};
+  const draw = (s, { controls }) => {
     const { policy } = s;
-    for (const name of names) fields[name].hidden = name !== "cost" && uses[policy] !== name;
+    for (const name of names) controls[name].hidden = name !== "cost" && uses[policy] !== name;
     const rounds = formulas.rounds(places, policy, s);
     const drafted = sum(rounds, ({ drafted }) => drafted);
     const accepted = sum(rounds, ({ accepted }) => accepted);
@@ -210,17 +210,14 @@ function render(context) {
       },
     },
   };
-  const layout = ({ task, spoken, tiles, controls, charts }) => {
-    fields = controls;
-    return [
-      task,
-      make("div", { class: "sdl-stop-top" }, controlRow(...Object.values(controls)), charts.speeds.node),
-      charts.strip.node,
-      phoneFold("The text, and the drafts wasted before each token", "", text),
-      spoken,
-      foldOf("Counts", ...tiles),
-    ];
-  };
+  const layout = ({ task, spoken, tiles, controls, charts }) => [
+    task,
+    make("div", { class: "sdl-stop-top" }, controlRow(...Object.values(controls)), charts.speeds.node),
+    charts.strip.node,
+    phoneFold("The text, and the drafts wasted before each token", "", text),
+    spoken,
+    foldOf("Counts", ...tiles),
+  ];
   return panel(context, spec, layout, draw);
 }
 

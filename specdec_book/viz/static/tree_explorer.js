@@ -444,7 +444,8 @@ function listen(view, parts, own, state, actions) {
   parts.svg.addEventListener("click", (event) => rowUnder(event) !== null && actions.select(rowUnder(event)));
 }
 
-function render({ model, el }) {
+function render(context) {
+  const { model, el } = context;
   const id = newId("tree");
   const state = () => valuesOf(model, NAMES);
   const s = state();
@@ -457,8 +458,7 @@ function render({ model, el }) {
   };
   const view = treeView(`${id}-keys`);
   const parts = { svg: make("svg", { role: "img" }), body: make("tbody"), list: make("p", {}) };
-  let repaint;
-  const actions = actionsOn(model, own, state, () => repaint());
+  const actions = actionsOn(model, own, state, () => context.repaint());
   const tools = toolbar(`${id}-row`, actions);
   const rebuild = ({ parents }) => {
     own.built = parents.join();
@@ -495,11 +495,8 @@ function render({ model, el }) {
       set: (text) => actions.show(text.split(".").map(Number)),
     },
   };
-  const parted = (texts) => {
-    ({ repaint } = texts);
-    return layout(s, id, view, parts, tools, texts);
-  };
-  return panel({ model, el }, spec, parted, draw);
+  const parted = (texts) => layout(s, id, view, parts, tools, texts);
+  return panel(context, spec, parted, draw);
 }
 
 export default { render, formulas };
