@@ -111,7 +111,7 @@ function drawText(box, prompt, rounds, { round: at, kind }) {
 
 // One row per position: the proposal, the target's prediction, the verdict, and the block that the same pass proposes
 // next.
-function drawTable(body, rounds, { round: at, kind }) {
+function drawTable(body, rounds, { round: at, kind }, isCalm) {
   const now = rounds[at];
   const next = now.token === null ? [] : [now.token, ...(rounds[at + 1]?.drafts ?? [])];
   const first = now.context - 1;
@@ -146,9 +146,15 @@ function drawTable(body, rounds, { round: at, kind }) {
         ),
         make("td", {}, ahead === undefined ? "" : flat(own("drafted"), ahead)),
       );
-    return [[at, fate, verdict, predicted(i), ahead], build];
+    return [[first + row, i < 0 ? now.root : now.drafts[i], fate, verdict, predicted(i), ahead], build];
   });
+  // The next block begins further down: the rows slide up, and those of the same positions stay.
+  const gone = [...body.children].slice(0, Math.max(0, first - (body.first ?? first)));
+  for (const row of gone) row.remove();
+  body.first = first;
   showRows(body, rows);
+  const move = { transform: [`translateY(${(100 * gone.length) / count}%)`, "none"] };
+  if (gone.length && !isCalm) body.animate(move, { duration: 400, easing: "ease-out" });
 }
 
 function drawCounts(svg, counts, total) {
@@ -221,11 +227,11 @@ function render({ model, el }) {
         ),
       ),
     ],
-    draw(at, { text }) {
+    draw(at, { text, bar }) {
       const moment = moments[at];
       title.textContent = `Block ${moment.round + 1} of ${rounds.length}: ${TITLES[moment.kind]}`;
       drawText(text, model.get("prompt") ?? "", rounds, moment);
-      drawTable(body, rounds, moment);
+      drawTable(body, rounds, moment, bar.isCalm);
       drawCounts(passes.svg, formulas.counts(rounds, at), total);
     },
   });
