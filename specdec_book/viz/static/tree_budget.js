@@ -60,51 +60,49 @@ const formulas = {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-const HEIGHT = 200; // px; a phone shows both drawings at once
+const HEIGHT = 180; // px; a phone shows both drawings at once
 
+// From left to right, a level per column: the likeliest path is the first row.
 function drawTree(svg, width, s) {
   const tree = formulas.best(s.rates, s.nodes);
-  const levels = Math.max(1, formulas.levels(tree));
-  const row = Math.min(50, (HEIGHT - 38) / levels);
   const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
   const leaves = (node) => Math.max(1, sum(children(node), leaves));
+  const step = Math.min(56, (width - 66) / Math.max(1, formulas.levels(tree)));
+  const row = Math.min(36, (HEIGHT - 40) / leaves(-1));
   const places = new Map();
-  const put = (node, left, right, level) => {
-    places.set(node, [(left + right) / 2, 26 + level * row]);
-    let at = left;
-    const share = (right - left) / leaves(node);
+  const put = (node, first, level) => {
+    places.set(node, [52 + level * step, 28 + first * row]);
+    let at = first;
     for (const child of children(node)) {
-      const own = leaves(child) * share;
-      put(child, at, at + own, level + 1);
-      at += own;
+      put(child, at, level + 1);
+      at += leaves(child);
     }
   };
-  put(-1, 8, width - 8, 0);
-  const radius = (worth) => Math.min(1, row / 18) * (2.5 + 7 * Math.sqrt(worth));
+  put(-1, 0, 0);
+  const radius = (worth) => Math.min(1, row / 18, step / 18) * (2.5 + 7 * Math.sqrt(worth));
   const edges = tree.map((node, i) => {
     const [from, to] = [places.get(node.parent), places.get(i)];
     return stroke(...from, ...to, "control-line", { "stroke-width": 1 + 3 * node.worth });
   });
-  const dots = tree.map((node, i) => {
+  const dots = tree.flatMap((node, i) => {
     const newest = i === tree.length - 1;
     const frame = { stroke: ink(newest ? "ink" : "surface"), "stroke-width": newest ? 2.5 : 1.5 };
-    const dot = disc(...places.get(i), radius(node.worth), "draft", frame);
+    const [x, y] = places.get(i);
+    const dot = disc(x, y, radius(node.worth), "draft", frame);
     const where = `sibling ${node.rank + 1} on level ${node.level + 1}`;
     dot.append(make("title", {}, `${where}, accepted with probability ${node.worth.toFixed(3)}`));
-    return dot;
+    const number = node.worth.toFixed(2).replace(/^0/, "");
+    const words = { class: "sdl-small sdl-halo", "text-anchor": "middle" };
+    const isRoomy = step > 21 && row > 27;
+    return isRoomy ? [dot, svgText(x, y - radius(node.worth) - 4, number, words)] : [dot];
   });
   const [x, y] = places.get(-1);
-  const isRoomy = row > 14 && width / leaves(-1) > 44;
-  const numbers = (isRoomy ? tree : []).map(({ worth }, i) => {
-    const [nodeX, nodeY] = places.get(i);
-    return svgText(nodeX + radius(worth) + 4, nodeY + 4, worth.toFixed(2), { class: "sdl-small sdl-halo" });
-  });
   svg.append(
     ...edges,
     disc(x, y, radius(1), "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
     ...dots,
-    ...numbers,
-    svgText(x, y - 14, "last token", { "text-anchor": "middle" }),
+    svgText(2, y - 2, "last"),
+    svgText(2, y + 12, "token"),
   );
   svg.setAttribute("aria-label", `Tree of ${tree.length} nodes on ${formulas.levels(tree)} levels.`);
 }
@@ -188,7 +186,7 @@ function render(context) {
     const numbers = [
       ["tokens per pass, tree", tokens],
       ["pass time, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
-      ["speedup", times(here.speed)],
+      ["speedup, best levels", times(here.speed)],
       ["tokens per pass, chain", memory.chain[s.nodes].toFixed(2)],
       ["levels of the fastest tree", formulas.levels(here.tree)],
     ];
@@ -205,7 +203,7 @@ function render(context) {
     charts: {
       tree: {
         title: "The best tree of this budget",
-        caption: "Number and size: probability that the node is accepted. Thick border: the node added last.",
+        caption: "Number and size: probability of acceptance. Framed: added last.",
         size: "sdl-half",
         height: HEIGHT,
         draw: drawTree,
