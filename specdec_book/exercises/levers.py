@@ -1,6 +1,7 @@
 """Checks for the exercises on block verification."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -13,10 +14,7 @@ def block_weights(ratios: Sequence[float]) -> list[float]:
 
     ratios: p/q of each drafted token. Source: Sun et al. 2025, algorithm 2.
     """
-    weights = [1.0]
-    for ratio in ratios:
-        weights.append(min(1.0, weights[-1] * ratio))
-    return weights[1:]
+    return [*accumulate(ratios, lambda weight, ratio: min(1.0, weight * ratio), initial=1.0)][1:]
 
 
 def success(w: float, p: Sequence[float], q: Sequence[float]) -> float:

@@ -8,10 +8,9 @@ import linecache
 import os
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
 from html import escape
 from itertools import count
-from types import FrameType
 
 from IPython import get_ipython
 from IPython.display import HTML, DisplayHandle
@@ -69,18 +68,11 @@ class Progress:
     def sign(self, thread: int, seconds: float) -> str:
         """Return the sign as HTML: a moving bar, the seconds, and the cell's present line."""
         line = ""
-        for frame in frames(sys._current_frames().get(thread)):
+        for frame, number in traceback.walk_stack(sys._current_frames()[thread]):
             if frame.f_globals is self.globals:  # the outermost of these is the cell itself
-                text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-                line = f", line {frame.f_lineno}: <code>{escape(text[:80])}</code>"
+                text = linecache.getline(frame.f_code.co_filename, number).strip()
+                line = f", line {number}: <code>{escape(text[:80])}</code>"
         return f"<progress></progress> {seconds:.0f} s{line}"
-
-
-def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those that called it, the outermost last."""
-    while frame:
-        yield frame
-        frame = frame.f_back
 
 
 def watch() -> None:

@@ -1,6 +1,7 @@
 """The sketches of the chapters, each drawn from numbers that the caller computes."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from specdec_book.viz.captions import spaced_percent
 from specdec_book.viz.pictures import coordinates
@@ -310,10 +311,8 @@ def account(ratios: Sequence[float]) -> Sketch:
     """Draw the probability that a draft is accepted so far, token by token and as a block."""
     step = WIDTH / (len(ratios) + 1)
     width = step - 34
-    single, block = [1.0], [1.0]
-    for ratio in ratios:
-        single.append(single[-1] * min(1.0, ratio))
-        block.append(min(1.0, block[-1] * ratio))
+    single = [*accumulate(ratios, lambda chance, r: chance * min(1.0, r), initial=1.0)]
+    block = [*accumulate(ratios, lambda chance, r: min(1.0, chance * r), initial=1.0)]
     drawing = Sketch(
         150,
         f"The ratios p/q are {', '.join(f'{r:g}' for r in ratios)}. The probability that all tokens"
