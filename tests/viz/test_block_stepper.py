@@ -16,17 +16,14 @@ PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
 
 
-class Script(Drafter, Session):
-    """A drafter that proposes the tree that a function returns for the context."""
-
-    def __init__(self, propose):
-        self._propose = propose
+class Fork(Drafter, Session):
+    """A drafter that proposes two children of the last token."""
 
     def start(self, context):
         return self
 
     def propose(self, context):
-        return self._propose(context)
+        return Proposal(TokenTree([1, 2], [-1, -1]) if context.wanted > 1 else TokenTree([], []))
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +47,6 @@ def moments_of(rounds: list[dict]) -> list[dict]:
 def counts_of(rounds: list[dict]) -> list[dict]:
     count = len(moments_of(rounds))
     return evaluate("block_stepper", "counts", [[rounds, at] for at in range(count)])
-
-
-def final_counts(output) -> dict:
-    return counts_of(record_blocks(output, Letters(), PROMPT))[-1]
 
 
 def test_blocks_equal_the_run_and_greedy_decoding(run, recorded):
@@ -106,28 +99,6 @@ def test_counts_at_every_moment(run, recorded):
     }
 
 
-@pytest.mark.parametrize("k", [1, 2, 4, 6])
-def test_perfect_and_useless_drafts_need_the_formulas_passes(k):
-    """m tokens take m/k merged passes and 2m/k in the two-pass form; m and 2m if no draft is right.
-
-    The pass over the prompt is not counted.
-    """
-    m = 24
-    oracle = generate(
-        TARGET, PROMPT, ModelDrafter(TARGET, k - 1) if k > 1 else None, max_new_tokens=m
-    )
-    assert final_counts(oracle) == {"merged": m // k, "twoPass": 2 * m // k, "plain": m}
-    text = [*PROMPT, *generate(TARGET, PROMPT, max_new_tokens=m).tokens.tolist()]
-    wrong = lambda context: Proposal(
-        TokenTree.chain([(text[len(context.tokens)] + 1) % 24] * min(k - 1, context.wanted - 1))
-    )
-    assert final_counts(generate(TARGET, PROMPT, Script(wrong), max_new_tokens=m)) == {
-        "merged": m,
-        "twoPass": 2 * m,
-        "plain": m,
-    }
-
-
 def test_a_drafted_stop_token_ends_the_last_block(run):
     whole = next(i for i, step in enumerate(run.steps) if step.accepted == 3)
     stop = run.steps[whole].tokens[1]
@@ -168,13 +139,8 @@ def test_bad_recordings_are_rejected(run):
                 TARGET, PROMPT, ModelDrafter(DRAFT, 3), max_new_tokens=20, temperature=1.0, seed=0
             )
         )
-    fork = Script(
-        lambda context: Proposal(
-            TokenTree([1, 2], [-1, -1]) if context.wanted > 1 else TokenTree([], [])
-        )
-    )
     with pytest.raises(ValueError, match="drafted a tree"):
-        record(generate(TARGET, PROMPT, fork, max_new_tokens=8))
+        record(generate(TARGET, PROMPT, Fork(), max_new_tokens=8))
 
 
 def test_the_first_blocks_are_shown_after_the_end_of_the_prompt(run, recorded):

@@ -32,11 +32,3 @@ def test_the_task_is_solved_by_keyboard(used):
     page.keyboard.press("Home")
     says(page, ".sdl-task-state", "Solved")
     says(page, ".sdl-summary", "falls on")
-
-
-@pytest.mark.browser
-def test_the_line_is_dragged(mounted):
-    page = mounted(NextWord(contexts=CONTEXTS), 1000)
-    line = page.get_by_role("img", name="The line of length 1").bounding_box()
-    page.mouse.click(line["x"] + 0.9 * line["width"], line["y"] + 40)
-    assert page.evaluate("model.get('u')") == pytest.approx(0.9, abs=0.02)

@@ -17,14 +17,6 @@ def test_the_task_is_solved_by_keyboard_and_menu(used):
 
 
 @pytest.mark.browser
-def test_a_drag_over_the_batches_sets_the_batch(mounted):
-    page = mounted(Payoff(), 1000)
-    box = page.get_by_role("img", name="Speedup by batch").bounding_box()
-    page.mouse.click(box["x"] + box["width"] - 20, box["y"] + 80)
-    assert page.evaluate("model.get('batch')") == 256
-
-
-@pytest.mark.browser
 def test_a_measured_round_sets_the_engine(mounted):
     page = mounted(Payoff(pair=6, gamma=3, batch=8), 1000)
     before = page.locator("dl").first.inner_text()

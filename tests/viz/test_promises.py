@@ -253,6 +253,26 @@ def test_its_drawing_stays_in_its_frame(opened, name: str, width: int):
         assert outside_the_frame(page, setting) == [], setting
 
 
+DRAGGED = [
+    ("payoff", "Speedup by batch", 0.95, "batch", 256),
+    ("serving", "Time per token, by load", 0.84, "load", 1.2),
+    ("next_word", "The line of length 1", 0.9, "u", 0.9),
+    ("tree_budget", "Tokens per pass, and the speedup", 0.02, "nodes", 0),
+]
+"""Interactive, its drawing, a share of the drawing's width, and the value that a press there sets."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name, drawing, share, trait, value", DRAGGED)
+def test_a_press_on_its_drawing_sets_a_value(
+    opened, name: str, drawing: str, share: float, trait: str, value: float
+):
+    page = opened(name, BOOK)
+    box = page.get_by_role("img", name=drawing).bounding_box()
+    page.mouse.click(box["x"] + share * box["width"], box["y"] + 50)
+    assert page.evaluate("(name) => model.get(name)", trait) == pytest.approx(value, abs=0.06)
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_its_sliders_reach_the_ends_of_their_numbers_and_no_key_is_heard(opened, name: str):

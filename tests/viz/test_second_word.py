@@ -8,10 +8,11 @@ import pytest
 import torch
 from javascript import evaluate, formula
 from mounting import says
+from test_bench import propose
 
 from specdec_book.viz import SecondWord
-from specdec_lite import Proposal, TokenTree, acceptance, theory
-from specdec_lite.sampling import outcomes
+from specdec_lite import theory
+from specdec_lite.acceptance import block_distribution, speculative_sampling
 
 FIRST = torch.tensor([0.6, 0.4], dtype=torch.float64)
 SECOND = torch.tensor([[0.9, 0.1], [0.05, 0.95]], dtype=torch.float64)
@@ -40,17 +41,10 @@ def by_the_rule(p, drawn, stated):
 
     Both are computed by running the rule through all outcomes.
     """
-
-    def word(rng):
-        proposal = Proposal(TokenTree.chain([rng.draw(drawn)]), stated[None])
-        verdict = acceptance.speculative_sampling(proposal, torch.stack((p, p)), rng)
-        return (proposal.tree.tokens[0].item(), 1) if verdict.path else (verdict.token, 0)
-
-    masses, rate = torch.zeros(2, dtype=torch.float64), 0.0
-    for (token, accepted), weight in outcomes(word):
-        masses[token] += weight
-        rate += weight * accepted
-    return masses.tolist(), rate
+    draft = propose(lambda _: drawn, lambda _: stated)
+    blocks = block_distribution(lambda _: p, lambda _: p, speculative_sampling, 1, draft).blocks
+    masses = [sum(w for block, w in blocks.items() if block[0] == word) for word in (0, 1)]
+    return masses, sum(w for block, w in blocks.items() if len(block) == 2)
 
 
 def test_emitted_and_accepted_equal_the_rules():

@@ -24,11 +24,3 @@ def test_the_task_is_solved_by_keyboard(used):
     page.locator("[data-name=load]").press("End")
     says(page, ".sdl-task-state", "also hurts at a smaller load")
     press_until(page, "load", "ArrowLeft", "Solved")
-
-
-@pytest.mark.browser
-def test_a_drag_sets_the_load(mounted):
-    page = mounted(Serving(), 1000)
-    box = page.get_by_role("img", name="Time per token, by load").bounding_box()
-    page.mouse.click(box["x"] + box["width"] - 64, box["y"] + 80)
-    assert page.evaluate("model.get('load')") > 1

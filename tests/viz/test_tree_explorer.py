@@ -120,16 +120,10 @@ def test_the_best_tree_is_the_best_of_all_trees(accuracies):
         )
 
 
-def test_no_random_tree_of_the_task_beats_the_best():
-    rng, accuracies = random.Random(2), GUESSES["accuracies"]
+def test_the_tree_of_the_start_leaves_something_to_find():
+    accuracies = GUESSES["accuracies"]
     best = formula("tree_explorer", "bestTree", accuracies, 8)
-    drawn = ([rng.randrange(-1, node) for node in range(8)] for _ in range(4000))
-    others = [p for p in drawn if fits(p, accuracies)]
-    assert len(others) > 500
-    assert max(value(p, accuracies) for p in others) <= value(best, accuracies) + 1e-12
-    assert value([-1, -1, 0, 0, 0, 1, 1, 1], accuracies) < value(best, accuracies), (
-        "the tree of the start must leave something to find"
-    )
+    assert value(TreeExplorer().parents, accuracies) < value(best, accuracies)
 
 
 @pytest.mark.browser
