@@ -2,7 +2,7 @@
 
 import torch
 
-from specdec_lite.drafters import EarlyExitDrafter, ModelDrafter
+from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.chain import draft_chain, fit
 from specdec_lite.drafters.models import ModelSession
 from specdec_lite.engine.cache import Scores
@@ -125,22 +125,9 @@ class ArgmaxDrafter(ModelSession):
         return Proposal(TokenTree.chain(tokens))
 
 
-class Altered:
-    """Mixin of a broken drafter: what its sessions propose goes through `altered` first."""
-
-    def start(self, context):
-        session = super().start(context)
-        honest = session.propose
-        session.propose = lambda context: self.altered(session, honest(context), context)
-        return session
-
-
-class ShiftedStatesDrafter(EarlyExitDrafter):
+def shifted_states(session, proposal, context):
     """Report every state of the exit one row late."""
-
-    def draft(self, context, session):
-        proposal = super().draft(context, session)
-        if proposal.states is None:
-            return proposal
-        block, rows = proposal.states
-        return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))
+    if proposal.states is None:
+        return proposal
+    block, rows = proposal.states
+    return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))

@@ -7,15 +7,15 @@ in the test file of that class.
 import pytest
 import torch
 from caches import contents, watched_caches
-from models_zoo import FAMILIES, PROMPT, WINDOW, hugging_face, native
+from models_zoo import FAMILIES, PROMPT, native
 from registry import DRAFTERS, NATIVE_ONLY, SEEDED_DRAFTERS
+from text_laws import NATIVE, model_named
 
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import sample_and_match
 from specdec_lite.decoding import Stats
 
-NATIVE = {"native": {}, "native with a window": dict(window=WINDOW)}
-SOME = [*NATIVE, "Llama", "Gemma2", "Bloom", "Llama4"]
+SOME = ["native", "native with a window", "Llama", "Gemma2", "Bloom", "Llama4"]
 TARGET = native()
 DRAFTERS = DRAFTERS | SEEDED_DRAFTERS
 DRAFTER = pytest.mark.parametrize("name", DRAFTERS)
@@ -44,10 +44,6 @@ CASES = [pytest.param(SOME[0], name, id=f"{SOME[0]}-{name}") for name in DRAFTER
 """Every drafter on three kinds of target, and some on every kind; the others run with the matrix."""
 
 
-def target_named(name):
-    return native(**NATIVE[name]) if name in NATIVE else hugging_face(name)
-
-
 def check_greedy_text(name, target, monkeypatch):
     plain, committed = generate(target, PROMPT, max_new_tokens=24).tokens, list(PROMPT)
     drafter = DRAFTERS[name](target)  # one with a memory may have read a text with the target
@@ -66,16 +62,16 @@ def check_greedy_text(name, target, monkeypatch):
 def test_greedy_text_is_the_targets_own_and_the_cache_that_of_a_fresh_run(name, where, monkeypatch):
     if name in NATIVE_ONLY and where not in NATIVE:
         with pytest.raises(ValueError, match="must be a native model"):
-            DRAFTERS[name](target_named(where))
+            DRAFTERS[name](model_named(where))
         return
-    check_greedy_text(name, target_named(where), monkeypatch)
+    check_greedy_text(name, model_named(where), monkeypatch)
 
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name not in NATIVE_ONLY])
 @pytest.mark.parametrize("where", [family for family in FAMILIES if family not in SOME])
 def test_greedy_text_in_every_family(name, where, monkeypatch):
-    check_greedy_text(name, target_named(where), monkeypatch)
+    check_greedy_text(name, model_named(where), monkeypatch)
 
 
 @DRAFTER

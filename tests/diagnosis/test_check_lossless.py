@@ -4,9 +4,10 @@ import broken
 import pytest
 import torch
 from broken import grow
-from broken_drafts import Altered, ShiftedStatesDrafter
+from broken_drafts import shifted_states
 from chosen import one_in
 from conftest import ROOT
+from drafted_rows import altered
 from models_zoo import TreeDrafter
 from registry import DRAFTERS
 
@@ -16,6 +17,7 @@ from specdec_lite.diagnosis.lossless import tiny_draft, tiny_target
 from specdec_lite.drafters import (
     CoupledDrafter,
     Drafter,
+    EarlyExitDrafter,
     MergedDrafter,
     ModelDrafter,
     Session,
@@ -59,17 +61,6 @@ def test_every_drafter_passes(name):
 
 
 # Broken drafters ----------------------------------------------------------------------------------
-
-
-class Wrong(Altered, ModelDrafter):
-    """A chain of two tokens from a function `propose(session, context, follow) → Proposal`."""
-
-    def __init__(self, target, propose):
-        super().__init__(tiny_draft(target), 2)
-        self.propose = propose
-
-    def altered(self, session, proposal, context):
-        return self.propose(proposal, context)
 
 
 def a_row_that_is_claimed(proposal, context):
@@ -163,7 +154,9 @@ def tree(draft):
 
 
 def wrong(propose):
-    return lambda target: Wrong(target, propose)
+    """Return a maker of chains of two tokens that go through `propose(proposal, context)`."""
+    alter = lambda session, proposal, context: propose(proposal, context)
+    return lambda target: altered(ModelDrafter(tiny_draft(target), 2), alter)
 
 
 BROKEN = {
@@ -202,7 +195,10 @@ BROKEN = {
         lambda target: DraftsInTheTargetsCache(target, 0, 99, 2),
         "target's cache",
     ),
-    "stale states": (lambda target: ShiftedStatesDrafter(target, 1, 2), "states"),
+    "stale states": (
+        lambda target: altered(EarlyExitDrafter(target, 1, 2), shifted_states),
+        "states",
+    ),
     "no proposal": (wrong(lambda made, _: made.tree), "error"),
     "more than limits() states": (wrong(lambda *_: Proposal(TokenTree.chain([0] * 5))), "limits"),
     "noise shared by a merge": (

@@ -8,13 +8,14 @@ runs.
 from itertools import product
 
 import pytest
+from drafted_rows import changed
 from models_zoo import PROMPT, native, perturbed
 from registry import COMPOSITES, DRAFTERS, is_late_refusal, lookup
 
 from specdec_lite import drafters as d, generate, stream
 from specdec_lite.acceptance import block_verification
 from specdec_lite.drafters.bandit import Arm, BanditSession
-from specdec_lite.drafters.combined import WrapperDrafter, WrapperSession, children
+from specdec_lite.drafters.combined import children
 from specdec_lite.options import prepare
 
 SAMPLE = [
@@ -93,31 +94,21 @@ def test_only_the_first_leg_may_draft_with_the_targets_own_cache(name):
         d.RelayDrafter(legs[::-1])
 
 
-class Witness(WrapperDrafter):
-    """Another drafter whose sessions check what they are told: see `WitnessSession`."""
+def witness(session):
+    """Require that a verdict is about the session's last proposal, and comes at most once."""
+    propose, observe, unheard = session.propose, session.observe, []
 
-    def inner_context(self, context):
-        return context
-
-    def start(self, context):
-        return WitnessSession(self, self.inner.start(context))
-
-
-class WitnessSession(WrapperSession):
-    """Require that a verdict is about the last proposal, and comes at most once."""
-
-    unheard = None
-
-    def propose(self, context):
-        proposal = super().propose(context)
-        self.unheard = proposal.trimmed(context.wanted - 1).tree.tokens.tolist()
+    def proposing(context):
+        proposal = propose(context)
+        unheard[:] = [proposal.trimmed(context.wanted - 1).tree.tokens.tolist()]
         return proposal
 
-    def observe(self, verdict, scores):
-        assert self.unheard is not None, "a verdict on no proposal"
-        assert list(verdict.tokens) == self.unheard, "a verdict on another proposal"
-        self.unheard = None
-        super().observe(verdict, scores)
+    def observing(verdict, scores):
+        assert unheard, "a verdict on no proposal"
+        assert list(verdict.tokens) == unheard.pop(), "a verdict on another proposal"
+        observe(verdict, scores)
+
+    session.propose, session.observe = proposing, observing
 
 
 TOLD = COMPOSITES | {
@@ -134,10 +125,10 @@ def run_with_witnesses(outer, name, temperature=0.0, inner=None):
     """Decode with a composite of two drafters, each behind a witness, or of another composite."""
 
     def watched(target):
-        return Witness(DRAFTERS[name](target))
+        return changed(DRAFTERS[name](target), witness)
 
     def beside(target):
-        return Witness(lookup(target))
+        return changed(lookup(target), witness)
 
     def make(target):
         return COMPOSITES[inner](watched, target, beside) if inner else watched(target)

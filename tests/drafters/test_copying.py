@@ -1,11 +1,13 @@
 """Drafts that are copied or looked up: what each drafter finds in a text, what it learns, published bugs."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from broken import drawn_again, draws_per_path
+from drafted_rows import changed
 from models_zoo import PROMPT, native
 
 from specdec_lite import Proposal, TokenTree, corpus, drafters as d, generate, load_pair, stream
@@ -102,20 +104,16 @@ INSERTED = [*REFERENCE[:13], 30, 31, 32, 33, 34, *REFERENCE[13:]]
 EDITED = [token for line in LINES for token in (30, *line)]
 
 
-class Unmoved(d.ReferenceLookupDrafter):
+def unmoved(session):
     """Broken: the pointer never moves, so the first of equal matches always wins."""
-
-    def start(self, context):
-        session = super().start(context)
-        session.pointers = type("Zeros", (list,), {"__setitem__": lambda *_: None})([0])
-        return session
+    session.pointers = type("Zeros", (list,), {"__setitem__": lambda *_: None})([0])
 
 
 def test_the_pointer_recovers_after_insertions():
-    rounds = lambda kind, text: len(replay(kind([REFERENCE], 8), [45], text, 48))
-    copied = rounds(d.ReferenceLookupDrafter, REFERENCE)
-    assert rounds(d.ReferenceLookupDrafter, INSERTED) <= copied + 3 + 5
-    moved, stuck = rounds(d.ReferenceLookupDrafter, EDITED), rounds(Unmoved, EDITED)
+    drafter = lambda: d.ReferenceLookupDrafter([REFERENCE], 8)
+    rounds = lambda drafter, text: len(replay(drafter, [45], text, 48))
+    assert rounds(drafter(), INSERTED) <= rounds(drafter(), REFERENCE) + 3 + 5
+    moved, stuck = rounds(drafter(), EDITED), rounds(changed(drafter(), unmoved), EDITED)
     assert stuck >= moved + len(LINES) - 2
 
 
@@ -227,17 +225,18 @@ def best_after(text):
     return dict(zip(text, rows.topk(SUCCESSORS).indices.tolist()))
 
 
-def recycled(monkeypatch, observe=TokenRecyclingSession.observe):
+def recycled(observe=None):
     """Return a run and the session that drafted it."""
     sessions = []
 
-    def start(drafter, context):
-        sessions.append(TokenRecyclingSession(drafter, context))
-        return sessions[0]
+    def heard(session):
+        sessions.append(session)
+        if observe is not None:
+            session.observe = partial(observe, session)
 
-    monkeypatch.setattr(d.TokenRecyclingDrafter, "start", start)
-    monkeypatch.setattr(TokenRecyclingSession, "observe", observe)
-    return generate(TARGET, PROMPT, d.TokenRecyclingDrafter(TARGET), 40), sessions[0]
+    return generate(TARGET, PROMPT, changed(d.TokenRecyclingDrafter(TARGET), heard), 40), sessions[
+        0
+    ]
 
 
 def deaf(session, verdict, scores):
@@ -248,15 +247,13 @@ def deaf(session, verdict, scores):
     session.table.update(zip(tokens, rows.topk(SUCCESSORS).indices.tolist()))
 
 
-def test_the_table_begins_with_the_prompt_and_stores_rows_of_rejected_tokens_too(monkeypatch):
-    assert recycled(monkeypatch, lambda *_: None)[1].table == best_after(PROMPT[:-1])
-    monkeypatch.undo()
-    out, session = recycled(monkeypatch)
+def test_the_table_begins_with_the_prompt_and_stores_rows_of_rejected_tokens_too():
+    assert recycled(lambda *_: None)[1].table == best_after(PROMPT[:-1])
+    out, session = recycled()
     fed = {token for step in out.steps for token in step.tree.tokens.tolist()}
     emitted = {*PROMPT, *out.tokens.tolist()[:-1]}
     assert set(session.table) == fed | emitted and fed - emitted, "rejected ones among them"
-    monkeypatch.undo()
-    assert set(recycled(monkeypatch, deaf)[1].table) < set(session.table)
+    assert set(recycled(deaf)[1].table) < set(session.table)
 
 
 def test_the_tree_follows_the_table_and_skips_unknown_tokens():

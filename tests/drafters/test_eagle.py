@@ -3,7 +3,7 @@
 import pytest
 import torch
 from chosen import one_of
-from drafted_rows import altered
+from drafted_rows import altered, changed
 from heads_zoo import FEATURE_HEADS, random_head
 from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
@@ -11,7 +11,6 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.contract import Context
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
-from specdec_lite.drafters.eagle import FeatureSession
 from specdec_lite.drafters.lengths import Confidence
 from specdec_lite.drafters.trees import expand_confidence_tree
 from specdec_lite.loading.weights import save
@@ -125,21 +124,15 @@ def test_offline_acceptance_equals_that_of_the_first_node_in_decoding():
     [3, Confidence(3, 0.2), TokenTree([0, 1, 0, 2], [-1, -1, 0, -1]), ConfidenceTree(3, 3, 9)],
 )
 @pytest.mark.parametrize("temperature", one_of(__name__, [0.0, 1.0]))
-def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature, monkeypatch):
+def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature):
     head = random_head(TARGET, kind, ids=IDS)
-    drafter = (MtpDrafter if kind == "mtp" else EagleDrafter)(TARGET, head, draft)
+    make = MtpDrafter if kind == "mtp" else EagleDrafter
 
-    def drafts():
+    def drafts(change):
+        drafter = changed(make(TARGET, head, draft), change)
         output = generate(TARGET, PROMPT, drafter, 24, temperature, seed=3)
         return [(step.tree.tokens.tolist(), step.tree.parents) for step in output.steps]
 
-    narrow = drafts()
-    begin = FeatureSession.__init__
-
-    def wide(session, *arguments):
-        begin(session, *arguments)
-        session.ids = None
-
-    monkeypatch.setattr(FeatureSession, "__init__", wide)
-    assert drafts() == narrow
+    narrow = drafts(lambda session: None)
+    assert drafts(lambda session: setattr(session, "ids", None)) == narrow
     assert {token for tokens, _ in narrow for token in tokens} <= set(IDS.tolist())

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from broken_drafts import ShiftedStatesDrafter
-from drafted_rows import differences
+from broken_drafts import shifted_states
+from drafted_rows import altered, differences
 from heads_zoo import exit_head, lookahead
 from models_zoo import PROMPT, native
 
@@ -17,7 +17,6 @@ from specdec_lite.drafters import (
     QuantizedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.chain import RoundSession
 from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight
 from specdec_lite.drafters.self_drafts import Chunks
 from specdec_lite.proposal import Proposal
@@ -75,48 +74,36 @@ def test_reuse_runs_the_first_layers_once(monkeypatch):
     assert texts[True] == texts[False] and rows[True] < 0.7 * rows[False]
 
 
-class ReusesAfterARejection(RoundSession):
+def reuses_after_a_rejection(session, proposal, context):
     """Broken: report the states of the previous round."""
-
-    old = None
-
-    def propose(self, context):
-        proposal = super().propose(context)
-        new, states = proposal.states, self.old
-        self.old = new
-        if new is None or states is None or states[1].shape != new[1].shape:
-            return proposal
-        return Proposal(proposal.tree, proposal.probs, states=states)
-
-
-class KeepsWhatTheDraftWrote(RoundSession):
-    """Takes the draft's entries of accepted tokens for the target's: in a skipped layer none were
-    written, and what stood there is read by every later pass.
-    """
-
-    def propose(self, context):
-        tensors, length = context.cache.view().storage.tensors, context.cache.length
-        proposal = super().propose(context)
-        self.length_before, self.tensors = length, tensors
-        self.kept = tensors.keys.clone(), tensors.values.clone()
+    new, states = proposal.states, getattr(session, "old", None)
+    session.old = new
+    if new is None or states is None or states[1].shape != new[1].shape:
         return proposal
+    return Proposal(proposal.tree, proposal.probs, states=states)
 
-    def observe(self, verdict, scores):
-        accepted = slice(self.length_before, self.length_before + len(verdict.path))
-        for mine, theirs in zip(self.kept, (self.tensors.keys, self.tensors.values)):
+
+def keeps_what_the_draft_wrote(session, proposal, context):
+    """Broken: take the draft's entries of accepted tokens for the target's. In a skipped layer none
+    were written, and what stood there is read by every later pass.
+    """
+    tensors, length = context.cache.view().storage.tensors, context.cache.length
+    kept = tensors.keys.clone(), tensors.values.clone()
+
+    def observe(verdict, scores):
+        accepted = slice(length, length + len(verdict.path))
+        for mine, theirs in zip(kept, (tensors.keys, tensors.values)):
             theirs[..., accepted, :] = mine[..., accepted, :]
 
-
-def broken(drafter, session):
-    drafter.start = lambda context: session(drafter)
-    return drafter
+    session.observe = observe
+    return proposal
 
 
 BROKEN = {
-    "reuse after a rejection": broken(EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection),
-    "states that are one row late": ShiftedStatesDrafter(TARGET, 1, 3),
-    "a skipped layer's keys": broken(
-        LayerSkipDrafter(TARGET, [(1, "attention")], 3), KeepsWhatTheDraftWrote
+    "reuse after a rejection": altered(EarlyExitDrafter(TARGET, 2, 3), reuses_after_a_rejection),
+    "states that are one row late": altered(EarlyExitDrafter(TARGET, 1, 3), shifted_states),
+    "a skipped layer's keys": altered(
+        LayerSkipDrafter(TARGET, [(1, "attention")], 3), keeps_what_the_draft_wrote
     ),
 }
 

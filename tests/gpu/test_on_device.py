@@ -6,10 +6,10 @@ from unittest import mock
 
 import pytest
 import torch
-from broken_drafts import Altered
 from captures import replayed
 from chance import RecordingRng
 from chosen import one_in, one_of
+from drafted_rows import altered
 from models_zoo import PROMPT, native, perturbed, shipped
 
 from specdec_lite import generate, speculation, stream
@@ -268,16 +268,15 @@ def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
         decode(TARGET, DeviceDrafter(native(seed=1, dtype=torch.float32), 2))
     assert rows
 
-    class Liar(Altered, ModelDrafter):
-        def altered(self, session, proposal, context):
-            if proposal.probs is None:
-                return proposal
-            rows = proposal.probs.clone().scatter_(-1, proposal.tree.tokens[:, None], 0.0)
-            return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
+    def lies(session, proposal, context):
+        if proposal.probs is None:
+            return proposal
+        rows = proposal.probs.clone().scatter_(-1, proposal.tree.tokens[:, None], 0.0)
+        return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
 
     undrawn = Proposal(TokenTree.chain([0]), torch.tensor([[0.0, 0.5, 0.5]]))
     for call, probability in (
-        (lambda: decode(TARGET, Liar(TARGET, 2)), "0.0"),
+        (lambda: decode(TARGET, altered(ModelDrafter(TARGET, 2), lies)), "0.0"),
         (lambda: on_device(undrawn, torch.tensor([[0.5, 0.25, 0.25]] * 2), SeededRng(0)), "0.0"),
         (lambda: decode(TARGET, DeviceDrafter(broken, 2)), "nan"),
     ):
