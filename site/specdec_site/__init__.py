@@ -3,14 +3,14 @@
 One module for each concern. Before pages are read, `execution` runs the chapters whose
 `chapter_inputs` changed, in `kernels`. While pages are read, `outputs` renders figures and
 interactives, `tables` turns a figure's data into a table, `boxes` turns block quotes into boxes,
-`numbering` puts chapter numbers before titles, `addresses` turns public addresses of the book's own
-files into links to them, `bibliography_style` labels the bibliography, `execution_times` records
-when chapters ran. `deferred` adds directives whose content is known only after all pages are read:
-`maps` draws the maps of the start page, `recorded_tables` shows recordings as tables.
-On finished pages: `assets` and `live` write scripts beside them, `licenses` the licences of others'
-parts, `repair_html` repairs the theme's
-HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons`,
-`policy` and `bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
+`numbering` puts chapter numbers before titles, `fold_titles` removes what only a notebook shows and
+turns public `addresses` of the book's own files into links to them, `bibliography_style` labels the
+bibliography, `execution_times` records when chapters ran. `deferred` adds directives whose content
+is known only after all pages are read: `maps` draws the maps of the start page, `recorded_tables`
+shows recordings as tables. On finished pages: `assets` and `live` write scripts beside them,
+`licenses` the licences of others' parts, `repair_html` repairs the theme's HTML with
+`phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons`, `policy` and
+`bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
 """
 
 import hashlib
@@ -20,7 +20,6 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from . import (
-    addresses,
     archive,
     assets,
     bibliography_style,
@@ -55,7 +54,6 @@ def setup(app: Sphinx) -> dict:
         boxes,
         bibliography_style,
         execution,
-        addresses,
         fold_titles,
         deferred,
         execution_times,

@@ -2,11 +2,11 @@
 
 A notebook states them as public addresses: a page of the book where it is published, any other file
 in the repository. Colab has one notebook and no folder around it, so a relative link leads nowhere
-there. The build turns the addresses back to files, so the published page and its offline copy link
-to themselves. A link to a section of a chapter names it as JupyterLab does, `#The-kettle`; the page
-has `#the-kettle`. `PYTHONPATH=site python -m specdec_site.addresses` rewrites the relative links of
-all notebooks, and writes the repository's address of `_config.yml` into every tracked file, in place
-of the address that `CITATION.cff` has.
+there. The build (`fold_titles`) turns the addresses back to files, so the published page and its
+offline copy link to themselves. A link to a section of a chapter names it as JupyterLab does,
+`#The-kettle`; the page has `#the-kettle`. `PYTHONPATH=site python -m specdec_site.addresses`
+rewrites the relative links of all notebooks, and writes the repository's address of `_config.yml`
+into every tracked file, in place of the address that `CITATION.cff` has.
 """
 
 import json
@@ -18,7 +18,6 @@ from pathlib import Path
 from posixpath import normpath
 
 import yaml
-from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = re.compile(r"(\]\(\w+\.ipynb#)([^)\s]+)")
@@ -52,17 +51,6 @@ def inward(text: str) -> str:
     text = re.sub(rf"(\]\(){re.escape(book)}(book/[\w./-]+)\.html", r"\1../\2.md", text)
     # a guide such as CONTRIBUTING.md is no page of the book, so its address stays
     return re.sub(rf"(\]\(){re.escape(files)}(?![\w./-]+\.md)([\w./-]+)", r"\1../\2", text)
-
-
-def read_inward(app: Sphinx, page: str, source: list[str]) -> None:
-    """Give Sphinx a chapter with links to files."""
-    if page.startswith("notebooks/"):
-        source[0] = inward(source[0])
-
-
-def register(app: Sphinx) -> None:
-    """Connect to a Sphinx application, after the executed chapter is put in place."""
-    app.connect("source-read", read_inward, priority=600)
 
 
 def rewrite(change: Callable[[dict], dict]) -> None:

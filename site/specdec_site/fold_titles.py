@@ -10,7 +10,7 @@ import re
 
 from sphinx.application import Sphinx
 
-from .addresses import rewrite
+from .addresses import inward, rewrite
 
 MARK = "# @title "
 LINE = re.compile(rf'^ *"{MARK}(?:[^"\\]|\\.)*\\n",\n', flags=re.M)
@@ -55,15 +55,15 @@ def titled(notebook: dict) -> dict:
     return notebook | {"cells": cells}
 
 
-def read_without_titles(app: Sphinx, page: str, source: list[str]) -> None:
-    """Give Sphinx a chapter without the lines that only a notebook shows."""
+def read_for_the_page(app: Sphinx, page: str, source: list[str]) -> None:
+    """Give Sphinx a chapter without the lines that only a notebook shows, and with links to files."""
     if page.startswith("notebooks/"):
-        source[0] = LINE.sub("", source[0])
+        source[0] = inward(LINE.sub("", source[0]))
 
 
 def register(app: Sphinx) -> None:
     """Connect to a Sphinx application, after the executed chapter is put in place."""
-    app.connect("source-read", read_without_titles, priority=600)
+    app.connect("source-read", read_for_the_page, priority=600)
 
 
 if __name__ == "__main__":

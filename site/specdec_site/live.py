@@ -72,41 +72,27 @@ def dequantize(model: Transformer) -> Transformer:
     return rounded
 
 
-def panels(matrix: Tensor) -> Tensor:
+def panels(matrix: Tensor) -> bytes:
     """Return a matrix [rows, cols] as [rows / lanes, cols, lanes], the kernel's reading order."""
-    return matrix.unflatten(0, (-1, live_smollm2.LANES)).transpose(1, 2).contiguous()
+    lanes = matrix.unflatten(0, (-1, live_smollm2.LANES)).transpose(1, 2)
+    return lanes.contiguous().numpy().tobytes()
 
 
-class WeightsFile(live_smollm2.PackedFile):
-    """The shipped pair's tensors; matrices in panels."""
-
-    def tensor(self, tensor: Tensor) -> int:
-        """Append a tensor and return its offset in bytes."""
-        return self.add(tensor.contiguous().numpy().tobytes())
-
-    def add_model(self, model: Transformer) -> dict:
-        """Append a model and return its manifest entry."""
-        tensors = {}
-        for name, weight in model.named_parameters():
-            weight = weight.detach().float()
-            if weight.dim() == 1:
-                entry = {"offset": self.tensor(weight), "rows": 1, "cols": len(weight)}
-            else:
-                small, scales = quantize(weight)
-                entry = {
-                    "offset": self.tensor(panels(small)),
-                    "rows": weight.shape[0],
-                    "cols": weight.shape[1],
-                    "scales": self.tensor(scales),
-                }
-            tensors[name.removesuffix(".weight")] = entry
-        return {"config": _config(model), "tensors": tensors}
-
-
-def _config(model: Transformer) -> dict:
-    """Return a model's manifest configuration."""
+def add_model(file: live_smollm2.PackedFile, model: Transformer) -> dict:
+    """Append a model, its matrices in panels, and return its manifest entry."""
+    tensors = {}
+    for name, weight in model.named_parameters():
+        weight = weight.detach().float()
+        if weight.dim() == 1:
+            entry = file.vector(weight.numpy())
+        else:
+            small, scales = quantize(weight)
+            rows, cols = weight.shape
+            entry = {"offset": file.add(panels(small)), "rows": rows, "cols": cols}
+            entry["scales"] = file.add(scales.numpy().tobytes())
+        tensors[name.removesuffix(".weight")] = entry
     c = model.config  # without biases, norms of q and k, and windows, in sizes of 16
-    return {
+    config = {
         "hidden": c.hidden_size,
         "inner": c.intermediate_size,
         "layers": c.num_layers,
@@ -118,15 +104,16 @@ def _config(model: Transformer) -> dict:
         "eps": c.norm_eps,
         "tied": c.tied,
     }
+    return {"config": config, "tensors": tensors}
 
 
 def export(
     target: CausalLM | Transformer, draft: CausalLM | Transformer, tokenizer: Path
 ) -> tuple[bytes, dict]:
     """Return the weights file and its manifest."""
-    file = WeightsFile()
+    file = live_smollm2.PackedFile()
     models = {
-        name: file.add_model(getattr(model, "model", model))
+        name: add_model(file, getattr(model, "model", model))
         for name, model in (("target", target), ("draft", draft))
     }
     data = bytes(file.data)

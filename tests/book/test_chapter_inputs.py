@@ -5,9 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from specdec_site.chapter_inputs import Inputs, Library, code_cells
-
-ROOT = Path(__file__).resolve().parents[2]
 
 FILES = {
     "specdec_lite/__init__.py": "from specdec_lite.core import run\n"

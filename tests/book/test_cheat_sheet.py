@@ -1,13 +1,12 @@
 """The cheat sheet's tables equal the library's, and every rule links to its derivation."""
 
 import re
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from specdec_lite import theory
 
-ROOT = Path(__file__).parents[2]
 TEXT = " ".join((ROOT / "book" / "cheat_sheet.md").read_text("utf-8").split())
 
 

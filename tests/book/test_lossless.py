@@ -5,11 +5,11 @@ clearly differs if the row says so.
 """
 
 import re
-from pathlib import Path
+
+from conftest import ROOT
 
 from specdec_book import recordings
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "book" / "lossless.md").read_text("utf-8")
 MATRIX = recordings.load("losslessness").data
 TABLE = re.compile(r"^\| (\[.+?) \| (.+?) \| (.+?) \|$", flags=re.M)

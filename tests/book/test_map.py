@@ -1,12 +1,11 @@
 """The map (book/map.yml) and the catalog (book/methods.md) agree, and every link explains."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
 PAGES = {page["file"] for part in TOC["parts"] for page in part["chapters"]}
 MAP = (ROOT / "book" / "map.yml").read_text("utf-8")

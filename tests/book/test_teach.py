@@ -1,13 +1,12 @@
 """Teach this (teach.md) and Questions that people ask (questions.md): plans that add up, numbers, handles."""
 
 import re
-from pathlib import Path
 
+from conftest import ROOT
 from scipy.optimize import brentq
 
 from specdec_lite import theory
 
-ROOT = Path(__file__).resolve().parents[2]
 TEACH = (ROOT / "book" / "teach.md").read_text("utf-8")
 QUESTIONS = (ROOT / "book" / "questions.md").read_text("utf-8")
 

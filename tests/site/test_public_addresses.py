@@ -43,8 +43,8 @@ def test_a_built_page_links_to_the_pages_beside_it(tmp_path: Path):
         "myst_heading_anchors = 3\n"
     )
     (tmp_path / "toy.py").write_text(
-        "from specdec_site import addresses, execution\n"
-        "def setup(app):\n    execution.register(app)\n    addresses.register(app)\n"
+        "from specdec_site import execution, fold_titles\n"
+        "def setup(app):\n    execution.register(app)\n    fold_titles.register(app)\n"
     )
     (tmp_path / "index.md").write_text("# Toy\n\n```{toctree}\nnotebooks/a\nbook/b\n```\n")
     for name in ("notebooks", "book"):
