@@ -7,23 +7,10 @@ from mounting import bare_page, says
 
 from specdec_book.viz.interactives import BlockStepper, record_blocks
 from specdec_lite import generate
-from specdec_lite.contract import Drafter, Session
-from specdec_lite.drafters import ModelDrafter
-from specdec_lite.proposal import Proposal
-from specdec_lite.tree import TokenTree
+from specdec_lite.drafters import LookaheadDrafter, ModelDrafter
 
 PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
-
-
-class Fork(Drafter, Session):
-    """A drafter that proposes two children of the last token."""
-
-    def start(self, context):
-        return self
-
-    def propose(self, context):
-        return Proposal(TokenTree([1, 2], [-1, -1]) if context.wanted > 1 else TokenTree([], []))
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +127,7 @@ def test_bad_recordings_are_rejected(run):
             )
         )
     with pytest.raises(ValueError, match="drafted a tree"):
-        record(generate(TARGET, PROMPT, Fork(), max_new_tokens=8))
+        record(generate(TARGET, PROMPT, LookaheadDrafter(), 20))
 
 
 def test_the_first_blocks_are_shown_after_the_end_of_the_prompt(run, recorded):

@@ -26,27 +26,20 @@ BOOK = recordings.load("rounds").data["rounds"]
 def library_verdict(record: dict) -> tuple[int, str]:
     """Return the number of accepted drafts and the added word, by the library's own rule.
 
-    Every position has token ids of its own, in the order of its words, so that a uniform selects
-    the same word as in the recording.
+    A token is the number of a word among those of its position.
     """
     size = max(len(row["words"]) for row in record["rows"])
-
-    def widen(position, masses):
-        row = torch.zeros(size * len(record["rows"]), dtype=torch.float64)
-        start = size * position
-        row[start : start + len(masses)] = torch.tensor(masses, dtype=torch.float64)
-        return row
-
-    target = torch.stack([widen(i, row["p"]) for i, row in enumerate(record["rows"])])
-    drafts = [(i, *row["tests"]) for i, row in enumerate(record["rows"]) if row["tests"]]
-    tokens = [size * position + test["word"] for position, test in drafts]
-    q = torch.stack([widen(position, test["q"]) for position, test in drafts])
-    uniforms = [test["u"] for _, test in drafts if test["u"] is not None]
-    proposal = Proposal(TokenTree.chain(tokens), q)
-    uniforms.append(record["token"]["u"])
-    verdict = speculative_sampling(proposal, target, Replay(uniforms))
+    tests = [test for row in record["rows"] for test in row["tests"]]
+    rows = [test["q"] for test in tests], [row["p"] for row in record["rows"]]
+    q, p = (
+        torch.tensor([each + [0.0] * (size - len(each)) for each in masses], dtype=torch.float64)
+        for masses in rows
+    )
+    uniforms = [test["u"] for test in tests if test["u"] is not None] + [record["token"]["u"]]
+    proposal = Proposal(TokenTree.chain([test["word"] for test in tests]), q)
+    verdict = speculative_sampling(proposal, p, Replay(uniforms))
     position = len(verdict.path)
-    return position, record["rows"][position]["words"][verdict.token - size * position]
+    return position, record["rows"][position]["words"][verdict.token]
 
 
 def recorded_verdict(record: dict) -> tuple[int, str]:
