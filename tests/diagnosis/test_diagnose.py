@@ -18,6 +18,7 @@ from broken_drafts import (
     StaleDrafter,
     TemplateBlindDraft,
 )
+from conftest import ROOT
 from models_zoo import shipped
 
 from specdec_lite import TokenTree, __main__ as command, diagnose, theory
@@ -315,7 +316,9 @@ SEEN = [
 
 @pytest.mark.parametrize("name, seen", SEEN)
 def test_a_fault_is_concluded_from_what_shows_it_and_from_no_less(name, seen):
-    assert [fault.name for fault in faults(Evidence(0.0, **seen))] == [name] * bool(name)
+    found = faults(Evidence(0.0, **seen))
+    assert [fault.name for fault in found] == [name] * bool(name)
+    assert all((ROOT / f"{fault.page}.ipynb").is_file() for fault in found)
 
 
 @pytest.mark.slow
