@@ -153,6 +153,7 @@ def test_lenient_distance_of_the_scaled_residual_is_larger_somewhere():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
     unscaled, scaled = lenient_laws(p, q, 0.5)
     assert theory.total_variation(p, scaled) > theory.total_variation(p, unscaled) + 0.01
+    assert theory.lenient_distance(p, q, 1) == 0, "no lenience, no distance"
 
 
 @given(pairs(size=4))
