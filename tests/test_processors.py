@@ -86,6 +86,12 @@ def test_penalties_match_transformers():
         assert torch.allclose(ours(ids, logits), theirs(ids[None], logits[None].clone())[0])
 
 
+def test_presence_and_frequency_of_what_was_generated_are_subtracted():
+    penalty = p.PresencePenalty(0.5, prompt_length=2, frequency=0.25)
+    after = penalty(torch.tensor([0, 1, 2, 1, 2]), torch.zeros(4))
+    assert after.tolist() == [0, -0.75, -1.0, 0]
+
+
 def test_min_p_compares_probabilities_at_the_temperature():
     logits = torch.tensor([2.0, 1.0, 0.0])
     for share, temperature in product((0.3, 1.0), (0.5, 1.0, 2.0)):
@@ -209,7 +215,7 @@ def test_texts_of_tokens_are_how_they_continue_a_text(pair):
     texts = token_texts(pair.tokenizer)
     ids = pair.tokenizer.encode("The old man walked to the harbour")
     assert "".join(texts[token] for token in ids) == "The old man walked to the harbour"
-    assert texts[pair.target.end_of_text[0]] == ""
+    assert texts[pair.target.end_of_text[0]] == "" and "\ufffd" not in "".join(texts)
 
 
 def test_tokens_that_were_added_to_a_tokenizer_are_no_text_of_a_grammar(pair):

@@ -1,6 +1,7 @@
 """`stream_text` yields whole characters that join to the text, and ends before a stop string."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +63,9 @@ def test_bytes_that_never_become_a_character_are_replaced_at_the_end():
     ids = shipped().tokenizer.encode("🙂")[:-1]
     decoder = TextPieces(shipped().tokenizer, [5])
     assert decoder.add(ids) == "" and "\ufffd" in decoder.add((), final=True)
+    steps = [SimpleNamespace(tokens=ids)]
+    whole = "".join(streaming._pieces(TextPieces(shipped().tokenizer, [5]), steps))
+    assert whole.endswith("\ufffd"), "the last token of a text may be part of a character"
 
 
 def test_the_targets_own_end_of_text_is_the_default():

@@ -11,6 +11,7 @@ import pytest
 from specdec_lite import load_pair
 from specdec_lite.texts import benchmark_prompts
 from specdec_lite.texts.benchmark_prompts import EXTRA_KINDS, KINDS, load_benchmark_prompts
+from specdec_lite.texts.smollm2_tasks import Task
 
 EVERY = load_benchmark_prompts(KINDS + EXTRA_KINDS)
 PROMPTS = [prompt for rows in EVERY.values() for prompt in rows]
@@ -36,6 +37,11 @@ def test_every_prompt_differs_in_both_forms():
 def test_a_conversation_ends_with_the_user():
     assert all(len(prompt.messages) % 2 for prompt in PROMPTS)
     assert {len(prompt.messages) for prompt in EVERY["multi-turn"]} == {3}
+
+
+def test_a_request_is_its_instruction_and_then_its_passage():
+    assert Task("code", "Do it.").text == "Do it."
+    assert Task("summary", "Shorten it.", "A text.").text == "Shorten it.\n\nA text."
 
 
 def test_every_document_fits_the_pair():
