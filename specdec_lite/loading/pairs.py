@@ -97,24 +97,23 @@ def load_pair(
     """
     sources = _sources(target, draft)
     device = str(resolve_device(device))
-    dtypes = dict.fromkeys(sources, dtype)
     placement = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
 
     folders, tokenizer = _described(sources)
     on_device = ["draft"] if placement else ["target", "draft"]
-    sizes = _check_fit(folders, device, dtypes, context, on_device)
+    sizes = _check_fit(folders, device, dtype, context, on_device)
     folders = {
         name: fetch_folder(name, source, [*DESCRIPTION, *weight_patterns(folders[name])])
         for name, source in sources.items()
     }
     if any(size.quantized_bytes == 0 for size in sizes.values()):
-        _check_fit(folders, device, dtypes, context, on_device)
+        _check_fit(folders, device, dtype, context, on_device)
     with advise("loading the target"):
-        large = load_model(folders["target"], device, dtypes["target"], **placement)
+        large = load_model(folders["target"], device, dtype, **placement)
     if placement:
         device = str(large.device)
     with advise("loading the draft"):
-        small = load_model(folders["draft"], device, dtypes["draft"])
+        small = load_model(folders["draft"], device, dtype)
     return Pair(large, small, tokenizer)
 
 
@@ -144,7 +143,7 @@ def needed_memory(
     sources = _sources(target, draft)
     folders, _ = _described(sources)
     device = str(resolve_device(device))
-    return _needs(folders, device, dict.fromkeys(sources, dtype), context)[1]
+    return _needs(folders, device, dtype, context)[1]
 
 
 def _sources(target: str | Path | None, draft: str | Path | None) -> dict[str, str | Path]:
@@ -189,20 +188,16 @@ def _check_tokenizers(target: "PreTrainedTokenizerBase", draft: "PreTrainedToken
 
 
 def _check_fit(
-    folders: dict[str, Path],
-    device: str,
-    dtypes: dict[str, str],
-    context: int | None,
-    on_device: list[str],
+    folders: dict[str, Path], device: str, dtype: str, context: int | None, on_device: list[str]
 ) -> dict[str, Size]:
     """Check the context length against both models and their memory against the device's."""
-    sizes, needs, room = _needs(folders, device, dtypes, context)
+    sizes, needs, room = _needs(folders, device, dtype, context)
     check_room({name: needs[name] for name in on_device}, device, room)
     return sizes
 
 
 def _needs(
-    folders: dict[str, Path], device: str, dtypes: dict[str, str], context: int | None
+    folders: dict[str, Path], device: str, dtype: str, context: int | None
 ) -> tuple[dict[str, Size], dict[str, int], int]:
     """Return each model's size, its bytes, and the tokens of the caches among them."""
     sizes = {name: model_size(folder) for name, folder in folders.items()}
@@ -214,10 +209,10 @@ def _needs(
             f" ({limits} tokens)"
         )
     room = context or min(CONTEXT, limit)
-    needs = {}
-    for name, folder in folders.items():
-        kind = model_dtype(folder, dtypes[name], device)
-        needs[name] = sizes[name].bytes(kind, room)
+    needs = {
+        name: sizes[name].bytes(model_dtype(folder, dtype, device), room)
+        for name, folder in folders.items()
+    }
     return sizes, needs, room
 
 

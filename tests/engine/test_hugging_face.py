@@ -246,8 +246,6 @@ def test_a_model_that_cannot_run_in_a_dtype_is_named_for_that():
 
 @pytest.mark.parametrize("ids", [7, [7, 9]])
 def test_a_wrapped_model_knows_its_end_of_text(ids):
-    from models_zoo import FAMILIES, build
-
     model = build("Llama", FAMILIES["Llama"])
     model.generation_config.eos_token_id = ids
     assert CausalLM(model).end_of_text == ((7,) if ids == 7 else (7, 9))
