@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4251,
     "tests/texts": 167,
     "tests/training": 1168,
-    "tests/viz": 4591,
+    "tests/viz": 4587,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -27,15 +27,11 @@ def test_the_fastest_budget_equals_the_librarys(stretch):
     found = formula("tree_budget", "fastest", STATE | {"stretch": stretch})
     target = {k: 1 + stretch * (t - 1) for k, t in zip(KS, TIMES)}
     right = fastest_shape(RATES[0], target, 0.06, 0.05)
-    price = lambda tree: (1 + stretch * (_between(1 + len(tree)) - 1)) + 0.06 * tree.levels + 0.05
+    between = lambda k: formula("tree_budget", "pass", KS, TIMES, k, stretch)
+    price = lambda tree: between(1 + len(tree)) + 0.06 * tree.levels + 0.05
     assert found["all"][found["nodes"]] == pytest.approx(
         expected_tokens(right, RATES[0]) / price(right)
     )
-
-
-def _between(k):
-    seconds = formula("tree_budget", "pass", KS, TIMES, k, 1)
-    return seconds
 
 
 @pytest.mark.browser
