@@ -12,7 +12,8 @@ from specdec_book import recordings
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import Proposal
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.block_head import Correction, Selector, stored_correction
+from specdec_lite.drafters.heads import FullHeads, Heads, ReducedHeads, stored_heads
 from specdec_lite.drafters.medusa import load_report
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.texts.corpus import evaluation_prompts
@@ -106,6 +107,25 @@ def test_new_heads_are_copies_of_the_targets_own_head():
     assert heads.up.std().item() == pytest.approx(TARGET.hidden_size**-0.5, rel=0.1)
     taught = taught_heads("native")
     assert torch.allclose(taught(hidden, slice(1, 2))[..., 0, :], taught(hidden)[..., 1, :])
+
+
+STORED = {
+    "blockwise": (stored_heads, Heads(8, 2, 4)),
+    "Medusa, reduced": (stored_heads, ReducedHeads(8, 2, 5)),
+    "Medusa, its authors'": (stored_heads, FullHeads(8, 2, 9)),
+    "a correction": (stored_correction, Correction(9, 2)),
+    "a correction of some tokens": (stored_correction, Correction(5, 2, others=True)),
+    "a correction with all inputs": (stored_correction, Correction(5, 2, inputs=9)),
+    "a selector": (stored_correction, Selector(9, 2, candidates=4, width=8)),
+}
+
+
+@pytest.mark.parametrize("build, module", STORED.values(), ids=STORED)
+def test_a_stored_config_builds_the_same_module(build, module):
+    again = build(**module.config)
+    shapes = [{n: w.shape for n, w in each.state_dict().items()} for each in (module, again)]
+    assert type(again) is type(module) and shapes[0] == shapes[1]
+    assert again.config == module.config
 
 
 # What ships ------------------------------------------------------------------------------------

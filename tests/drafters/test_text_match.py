@@ -35,7 +35,7 @@ def test_the_drafts_are_those_of_the_drafts_own_text():
         ids.append(int(draft.model(torch.tensor([ids]))[0, -1].argmax()))
     expected = PAIRS.encode(SINGLE.decode(ids))[len(prompt) :]
     step = generate(target, prompt, d.TextMatchDrafter(draft, SINGLE, PAIRS, 4), 9).steps[0]
-    assert steps and step.tree.tokens.tolist() == expected
+    assert steps and step.tree.tokens.tolist() == expected and step.draft_passes == 4
 
 
 def test_committed_tokens_stay_where_a_text_would_be_split_in_another_way():

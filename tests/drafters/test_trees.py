@@ -174,6 +174,7 @@ def test_the_fastest_shape_depends_on_the_measured_times():
     assert len(fastest_shape(TOY, flat, nodes=32)) == 32
     steep = {k: float(k) for k in (1, 2, 33)}
     assert len(fastest_shape(TOY, steep, nodes=32)) == 0
+    assert len(fastest_shape(TOY, steep, overhead=50.0, nodes=8)) == 8
     assert fastest_shape(TOY, flat, draft=1.0, nodes=16).levels < best_shape(TOY, 16).levels
     free, paid = (fastest_shape(TOY, {1: 1.0, 9: 1.4}, draft=d) for d in (0.0, 0.3))
     assert len(free) <= 8 and paid.levels <= free.levels
