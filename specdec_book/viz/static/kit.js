@@ -459,10 +459,7 @@ function assign(model, values) {
   model.save_changes();
 }
 
-// The model's values by name; a name that it lacks has its default.
-const stateOf = (model, defaults) =>
-  Object.fromEntries(Object.entries(defaults).map(([name, value]) => [name, model.get(name) ?? value]));
-// The same of names that the model always has.
+// The model's values by name.
 const valuesOf = (model, names) => Object.fromEntries(names.map((name) => [name, model.get(name)]));
 
 // Shown in place of an interactive that was given no recording.

@@ -2,7 +2,7 @@
 // checks several guesses. Words are the same elements from guess to text. The first seconds are slow, the rest has the
 // recorded speed.
 
-const DEFAULTS = { races: [], about: "", race: 0, autoplay: false };
+const NAMES = ["races", "about", "race", "autoplay"];
 const LANES = [
   ["plain", "The large model alone"],
   ["speculative", "With a helper that guesses"],
@@ -298,7 +298,7 @@ function panelOf(id, { races, about }, controls) {
 }
 
 function render({ model, el }) {
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => valuesOf(model, NAMES);
   const { races } = state();
   if (races.length === 0) return showNothing(el);
   const id = newId("race");
