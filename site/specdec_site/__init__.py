@@ -9,8 +9,8 @@ bibliography, `execution_times` records when chapters ran. `deferred` adds direc
 is known only after all pages are read: `maps` draws the maps of the start page, `recorded_tables`
 shows recordings as tables. On finished pages: `assets` and `live` write scripts beside them,
 `licenses` the licences of others' parts, `repair_html` repairs the theme's HTML with
-`phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons`, `policy` and
-`bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
+`phone_tables`, `line_breaks`, `terms`, `citations`, `formulas`, `icons`, `policy` and `bundle`, and
+`archive` packs the book into one file. Nothing here runs in a notebook.
 """
 
 import hashlib

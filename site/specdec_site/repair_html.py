@@ -16,7 +16,6 @@ from sphinx.util.parallel import ParallelTasks, SerialTasks, parallel_available
 
 from . import (
     bundle,
-    captions,
     citations,
     formulas,
     icons,
@@ -261,7 +260,7 @@ def repair(
     terms.link_terms(soup, glossary, "../book/glossary.html")
     citations.add_cards(soup, references)
     if chapter is not None:
-        captions.number_figures(soup, chapter)
+        numbering.number_figures(soup, chapter)
     add_metadata(soup, home)
     return soup
 

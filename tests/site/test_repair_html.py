@@ -10,23 +10,19 @@ from bs4 import BeautifulSoup, Comment
 from conftest import ROOT
 from docutils import nodes
 from docutils.utils import new_document
-from specdec_site import bundle, captions, formulas, outputs, phone_tables
-from specdec_site.numbering import number
+from specdec_site import bundle, formulas, outputs, phone_tables
+from specdec_site.numbering import number, number_figures
 from specdec_site.repair_html import repair
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
+from test_terms import PAGE, soup_of
 
 from benchmarks.page_sizes import shift
 
-PAGE = "<html><head><title>t</title></head><body><article>{}</article></body></html>"
 TRACE = (
     '<div class="sdl-text"><span class="sdl-token">if x:<span class="sdl-newline">⏎</span>\n'
     '    </span><ins class="sdl-token">    </ins><del>\n  y</del></div>'
 )
-
-
-def soup_of(text: str) -> BeautifulSoup:
-    return BeautifulSoup(PAGE.format(text), "html.parser", preserve_whitespace_tags={"span", "ins"})
 
 
 def test_a_trace_keeps_its_indentation():
@@ -325,15 +321,15 @@ def test_figures_are_numbered_and_links_show_the_numbers():
         + figure.format("b", "Next.")
     )
     for _ in range(2):  # running it twice does no harm
-        captions.number_figures(soup, "7b")
+        number_figures(soup, "7b")
     texts = [caption.get_text() for caption in soup.select("figcaption")]
     assert texts == ["Figure 7b.1. First.", "Figure 7b.2. Next."]
     assert soup.a.get_text() == "Figure 7b.2"
     explorer = '<div class="sdl-interactive" data-module="explorer"></div>'
-    captions.number_figures(soup_of(f'{explorer}<a href="#explorer:gamma=20">γ = 20</a>'), "2")
+    number_figures(soup_of(f'{explorer}<a href="#explorer:gamma=20">γ = 20</a>'), "2")
     for address in ("#fig-c", "#explorer-2:gamma=20", "#roofline:gamma=20"):
         with pytest.raises(ExtensionError, match=f"no figure or interactive {address}"):
-            captions.number_figures(soup_of(f'{explorer}<a href="{address}">gone</a>'), "2")
+            number_figures(soup_of(f'{explorer}<a href="{address}">gone</a>'), "2")
 
 
 def test_a_handle_is_a_link_to_the_settings_of_an_interactive():
