@@ -106,6 +106,16 @@ def keep_titles(soup: BeautifulSoup) -> None:
             opened.string = closed.get_text()
 
 
+def mark_folds(soup: BeautifulSoup) -> None:
+    """Begin a fold's title with a mark of its kind."""
+    for title in soup.select("summary:not(:has(> p)), summary > p"):
+        if kind := re.match(r"(Measured|Derivation|More|Hint)\b:?", title.get_text()):
+            words = title.find(string=True)
+            mark = soup.new_tag("span", attrs={"class": "sdl-kind"}, string=kind[0])
+            mark["data-kind"] = kind[1].lower()
+            words.replace_with(mark, words[kind.end() :])
+
+
 def replace_empty_heads(soup: BeautifulSoup) -> None:
     """Turn an empty table heading into a plain cell (rule empty-table-header)."""
     for head in soup.find_all("th"):
@@ -225,6 +235,7 @@ REPAIRS = (
     name_sections,
     replace_empty_heads,
     keep_titles,
+    mark_folds,
     line_breaks.break_names,
     line_breaks.keep_together,
     line_breaks.break_formulas,

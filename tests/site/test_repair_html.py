@@ -239,7 +239,9 @@ def test_an_open_fold_of_an_output_keeps_its_title():
         '<p class="expanded">Hide the code</p></summary></details>'
     )
     text = fold.format("below-input", "Measured: a table") + fold.format("above-input", "Show")
-    titles = repair(PAGE.format(text), "https://example.org/").select(".expanded")
+    page = repair(PAGE.format(text), "https://example.org/")
+    assert [kind.get_text() for kind in page.select("[data-kind=measured]")] == ["Measured:"] * 2
+    titles = page.select(".expanded")
     assert [title.get_text() for title in titles] == ["Measured: a table", "Hide the code"]
 
 

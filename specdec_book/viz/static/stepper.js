@@ -149,10 +149,8 @@ function drawCaches(svg, width, texts, round, moment, previous) {
       ["text", { ...middle, y: 32, style }, cell < 60 && mark.length > 1 ? "+" : mark],
     );
   }
-  [
-    ["target", "var(--sdl-target)"],
-    ["draft", "var(--sdl-draft)"],
-  ].forEach(([name, color], row) => {
+  ["target", "draft"].forEach((name, row) => {
+    const color = ink(name);
     const y = top + row * (high + 8);
     shapes.push(["text", { x: 0, y: y + 20 }, name]);
     for (let position = first; position < first + count; position++) {
@@ -217,13 +215,10 @@ function textsAround(rounds, at, moment) {
   }
   const now = rounds[at];
   now.drafts.forEach((draft, i) => {
-    if (formulas.fate(now, moment, i) !== "none") texts[now.context + i] = draft.text;
+    const isCut = moment.kind === "cut" && i > now.accepted;
+    if (!isCut && formulas.fate(now, moment, i) !== "none") texts[now.context + i] = draft.text;
   });
   if (hasToken(moment)) texts[now.context + now.accepted] = now.token.text;
-  if (moment.kind === "cut")
-    now.drafts.forEach((_, i) => {
-      if (i > now.accepted) delete texts[now.context + i];
-    });
   return texts;
 }
 

@@ -30,10 +30,8 @@ const formulas = {
   chain: (rate, nodes) => Array.from({ length: nodes + 1 }, (_, i) => rate ** i).reduce((a, b) => a + b, 0),
   // T(k)/T(1), interpolated linearly between the measured k and extrapolated from the last interval.
   pass(ks, times, k, stretch = 1) {
-    const i = Math.max(
-      1,
-      ks.findIndex((known) => known >= k) < 0 ? ks.length - 1 : ks.findIndex((known) => known >= k),
-    );
+    const known = ks.findIndex((each) => each >= k);
+    const i = Math.max(1, known < 0 ? ks.length - 1 : known);
     const [a, b] = [i - 1, i].map((j) => Math.min(j, ks.length - 1));
     const slope = b > a ? (times[b] - times[a]) / (ks[b] - ks[a]) : 0;
     const measured = times[a] + slope * (k - ks[a]);
