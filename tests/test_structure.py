@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2833,
     "specdec_book/recordings": 1450,
-    "specdec_book/viz": 13105,
+    "specdec_book/viz": 13097,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2547,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4249,
     "tests/texts": 167,
     "tests/training": 1168,
-    "tests/viz": 4587,
+    "tests/viz": 4586,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

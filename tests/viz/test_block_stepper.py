@@ -192,8 +192,7 @@ def test_states_are_readable_without_color(mounted):
 @pytest.mark.parametrize("motion, moving", [("no-preference", 1), ("reduce", 0)])
 def test_the_rows_of_the_next_block_slide_up(recorded, mounted, motion, moving):
     page = mounted(recorded, reduced_motion=motion)
-    moments = moments_of(recorded.rounds)
-    at = next(i for i, moment in enumerate(moments) if moment["round"] == 1)
+    at = next(i for i, each in enumerate(moments_of(recorded.rounds)) if each["round"] == 1)
     page.evaluate("at => model.set('moment', at - 1)", at)
     page.evaluate("() => { slides = 0; document.querySelector('tbody').animate = () => slides++; }")
     page.get_by_role("button", name="Step").click()

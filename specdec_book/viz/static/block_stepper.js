@@ -116,14 +116,8 @@ function drawTable(body, rounds, { round: at, kind }, isCalm) {
   const next = now.token === null ? [] : [now.token, ...(rounds[at + 1]?.drafts ?? [])];
   const first = now.context - 1;
   const count = Math.max(now.drafts.length + 2, now.accepted + 1 + next.length);
-  const predicted = (i) =>
-    kind === "predict" || i < 0
-      ? null
-      : i < now.accepted
-        ? now.drafts[i]
-        : i === now.accepted
-          ? now.token
-          : null;
+  const own = kind === "predict" ? [] : [...now.drafts.slice(0, now.accepted), now.token];
+  const predicted = (i) => own[i] ?? null;
   const isRead = (i) => kind === "reuse" && i === now.accepted - 1;
   const rows = Array.from({ length: count }, (_, row) => {
     const i = row - 1; // -1 is the root, the first token that the pass reads
@@ -131,20 +125,20 @@ function drawTable(body, rounds, { round: at, kind }, isCalm) {
     const isVerified = i >= 0 && fate && (kind === "accept" || kind === "reuse");
     const verdict = [i < 0 ? "committed" : isVerified ? VERDICTS[fate] : "", isRead(i) ? "◆ row reused" : ""];
     const ahead = kind === "reuse" ? next[i - now.accepted] : undefined;
-    const own = (other) => (i === now.accepted ? "own" : other);
+    const kindOf = (other) => (i === now.accepted ? "own" : other);
     const build = () =>
       make(
         "tr",
         isRead(i) ? { "aria-current": "step" } : {},
         make("th", { scope: "row" }, String(first + row)),
         make("td", {}, fate ? flat(fate, i < 0 ? now.root : now.drafts[i]) : ""),
-        make("td", {}, predicted(i) === null ? "" : flat(own("sampled"), predicted(i))),
+        make("td", {}, predicted(i) === null ? "" : flat(kindOf("sampled"), predicted(i))),
         make(
           "td",
           { class: "sdl-verdict" },
           ...verdict.filter(Boolean).map((words) => make("span", {}, words)),
         ),
-        make("td", {}, ahead === undefined ? "" : flat(own("drafted"), ahead)),
+        make("td", {}, ahead === undefined ? "" : flat(kindOf("drafted"), ahead)),
       );
     return [[first + row, i < 0 ? now.root : now.drafts[i], fate, verdict, predicted(i), ahead], build];
   });

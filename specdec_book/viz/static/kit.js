@@ -16,8 +16,8 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Writes words into a node that holds no other node. The text alone changes: a new node would make the browser compute
-// the style of the whole cell around it, for the theme's rules with :has().
+// Writes words into a node that holds no other node. A new node would make the browser compute the style of the whole
+// cell around it, for the theme's rules with :has().
 function setText(node, words) {
   if (node.textContent === words) return;
   if (node.firstChild) node.firstChild.data = words;

@@ -25,8 +25,6 @@ const formulas = {
   speedup: ({ lanes }) => formulas.seconds(lanes.plain) / formulas.seconds(lanes.speculative),
   isSame: ({ lanes }) => formulas.textOf(lanes.plain) === formulas.textOf(lanes.speculative),
   geometricMean: (values) => Math.exp(sum(values, Math.log) / values.length),
-  // The slowest and the quickest turn.
-  range: ({ speedups }) => [Math.min(...speedups), Math.max(...speedups)],
   // Recorded seconds of a pass of the large model over one word.
   pass: ({ lanes: { plain } }) => formulas.seconds(plain) / plain.length,
   // How many times slower than recorded the slow motion is.
@@ -69,7 +67,7 @@ const clock = (seconds) => `${seconds.toFixed(2)} s`;
 // What a finished race shows: [verdict, details].
 function result(race) {
   const { plain, speculative } = race.lanes;
-  const [low, high] = formulas.range(race).map(times);
+  const [low, high] = [Math.min, Math.max].map((end) => times(end(...race.speedups)));
   const count = race.speedups.length;
   const same = formulas.isSame(race) ? "the same text, word for word ✓" : "the texts differ by rounding ✗";
   return [
