@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2833,
     "specdec_book/recordings": 1450,
-    "specdec_book/viz": 13097,
+    "specdec_book/viz": 13096,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2547,

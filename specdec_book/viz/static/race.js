@@ -308,7 +308,7 @@ function render({ model, el }) {
     return slow <= SLOW ? slow : SLOW + time - SLOW / formulas.slowness(current());
   };
   const end = () => filmOf(Math.max(...lanes().map(formulas.seconds)));
-  let [film, frame, before, timer] = [Infinity, 0, 0, 0];
+  let [film, frame, before, timer, verdict] = [Infinity, 0, 0, 0, ""];
   let isTouched = false;
   const isOver = () => film >= end();
   const tick = (now) => {
@@ -355,7 +355,6 @@ function render({ model, el }) {
   const options = races.map(({ kind: label }, value) => ({ value, label }));
   const kinds = menu(`${id}-text`, options, (race) => assign(model, { race: Number(race) }));
   const view = panelOf(id, state(), { moves: bar.nodes, kinds });
-  let verdict;
   function draw() {
     const race = current();
     const isRunning = frame > 0;

@@ -89,10 +89,10 @@ function drawTree(svg, width, s) {
     const dot = disc(x, y, radius(node.worth), "draft", frame);
     const where = `sibling ${node.rank + 1} on level ${node.level + 1}`;
     dot.append(make("title", {}, `${where}, accepted with probability ${node.worth.toFixed(3)}`));
+    if (step < 22 || row < 28) return dot;
     const number = node.worth.toFixed(2).replace(/^0/, "");
-    const words = { class: "sdl-small sdl-halo", "text-anchor": "middle" };
-    const isRoomy = step > 21 && row > 27;
-    return isRoomy ? [dot, svgText(x, y - radius(node.worth) - 4, number, words)] : [dot];
+    const look = { class: "sdl-small sdl-halo", "text-anchor": "middle" };
+    return [dot, svgText(x, y - radius(node.worth) - 4, number, look)];
   });
   const [x, y] = places.get(-1);
   svg.append(
