@@ -41,9 +41,9 @@ class FrozenLinear(nn.Linear):
         """Return whether the weights are still the ones that were copied."""
         weight = self.weight
         return (
-            not weight.requires_grad
+            weight.is_cpu
+            and not weight.requires_grad
             and changes_of(weight) == self.version
-            and weight.device == self.source.device
             and self.source.is_set_to(weight)
         )
 
@@ -52,15 +52,16 @@ class FrozenLinear(nn.Linear):
 
         Shapes: x [..., in_features].
         """
-        if torch.is_grad_enabled() and self.weight.requires_grad:
+        weight = self.weight  # once: a module looks its parameters up slowly
+        if torch.is_grad_enabled() and weight.requires_grad:
             thaw(self)  # a fused optimizer changes weights and does not count it
             return self(x)
         if (
             torch.compiler.is_compiling()  # checked first: compilers cannot trace the other checks
             or not torch.is_inference_mode_enabled()
             or torch.is_autocast_enabled("cpu")
-            or x.dtype != self.weight.dtype
-            or x.device != self.weight.device
+            or x.dtype != weight.dtype
+            or x.is_cpu != weight.is_cpu
             or x.shape[-1] != self.in_features
         ):
             return super().forward(x)

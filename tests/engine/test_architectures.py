@@ -114,6 +114,7 @@ def test_greedy_text_of_every_type_with_chains_and_trees(target):
 @pytest.mark.parametrize("kind", EXACT)
 def test_a_perfect_draft_of_every_type_is_accepted_in_300_rounds(kind):
     target = CausalLM(tiny(kind, positions=1024))
-    out = generate(target, PROMPT, ModelDrafter(target, 2), 900, temperature=1.0, seed=0)
+    drafter = ModelDrafter(target, 2)
+    out = generate(target, PROMPT, drafter, 900, temperature=1.0, seed=0, stop_token_ids=())
     assert out.stats.acceptance_rate == 1.0
     assert (out.stats.target_passes, out.stats.tested) == (300, 600)
