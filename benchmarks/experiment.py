@@ -42,8 +42,6 @@ from specdec_lite.measure.machine import machine_state
 WORK = Path(".work/experiments")
 PROGRAM = "python -m benchmarks run"
 MODULES = {
-    "speed": "decoding",
-    "book-models": "models",
     "scoreboard-counts": "scoreboard_counts",
     "scoreboard-counts-smollm2": "scoreboard_counts",
     "humaneval-counts": "scoreboard_counts",
@@ -51,13 +49,8 @@ MODULES = {
     "scoreboard-clocks": "scoreboard_clocks",
     "scoreboard-clocks-smollm2": "scoreboard_clocks",
     "formats-smollm2": "formats_smollm2",
-    "batch-speed": "serving",
     "version-speed": "versions",
-    "live-page": "live",
-    "live-smollm2": "live",
-    "page-sizes": "page_sizes",
     "estimator": "estimator",
-    "race": "race",
 }
 """Experiment → the module that defines it, those with times first; it is imported when needed."""
 KNOWN: dict[str, "Experiment"] = {}

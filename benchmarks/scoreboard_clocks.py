@@ -164,8 +164,8 @@ class Clocks:
             return {}
         timed = self.dtypes
         decoders = plain.others(self.model, PLAIN_ROUNDS, temperature, self.stops, timed)
-        runs = {name: each.run(ids, seed) for name, each in decoders.items()}
-        return {name: run.seconds / run.tokens for name, run in runs.items() if run.tokens}
+        runs = {name: decode(ids, seed) for name, decode in decoders.items()}
+        return {name: seconds / tokens for name, (seconds, tokens) in runs.items() if tokens}
 
     def checked_cells(self) -> list[tuple[str, str, float, str]]:
         """Return the (row, kind, temperature, dtype) that are timed in full, the same every time."""

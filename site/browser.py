@@ -1,12 +1,10 @@
 """Serve the built book on localhost, and open it in headless Chromium.
 
-The measurements, the tests and `make serve` use this module.
+The tests and `make serve` use this module.
 """
 
 import functools
-import gzip
 import http.server
-import io
 import os
 import re
 import sys
@@ -59,23 +57,6 @@ class Isolating(Handler):
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")
         self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
         super().end_headers()
-
-
-class Compressing(Handler):
-    """A request handler that compresses text, as most web hosts do."""
-
-    def send_head(self):
-        """Send the headers and return the body as a file."""
-        path = Path(self.translate_path(self.path))
-        if path.suffix not in (".html", ".css", ".js", ".svg", ".json") or not path.is_file():
-            return super().send_head()
-        body = gzip.compress(path.read_bytes(), 6)
-        self.send_response(200)
-        self.send_header("Content-Type", self.guess_type(str(path)))
-        self.send_header("Content-Encoding", "gzip")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        return io.BytesIO(body)
 
 
 class Server(http.server.ThreadingHTTPServer):

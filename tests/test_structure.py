@@ -135,8 +135,8 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 5458,
-    "site": 781,
+    "benchmarks": 3692,
+    "site": 762,
     "site/live": 3986,
     "site/specdec_site": 3933,
     "site/static": 811,
@@ -158,7 +158,7 @@ BUDGETS = {
     "specdec_lite/training": 2721,
     "tests": 10112,
     "tests/acceptance": 760,
-    "tests/benchmarks": 1319,
+    "tests/benchmarks": 949,
     "tests/book": 2092,
     "tests/diagnosis": 939,
     "tests/drafters": 3224,
@@ -167,13 +167,13 @@ BUDGETS = {
     "tests/gpu": 1095,
     "tests/js": 378,
     "tests/loading": 1781,
-    "tests/measure": 488,
+    "tests/measure": 537,
     "tests/recordings": 981,
     "tests/simulation": 503,
-    "tests/site": 4249,
+    "tests/site": 4262,
     "tests/texts": 167,
     "tests/training": 1168,
-    "tests/viz": 4586,
+    "tests/viz": 4575,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

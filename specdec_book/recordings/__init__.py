@@ -139,8 +139,8 @@ def load(name: str) -> Recording:
 
 
 def drafters(row: dict) -> dict[str, dict]:
-    """Every drafter of a setting in a recording of speed, the leading one first; the names are
-    those of `benchmarks.speed`, such as "speculative γ=2".
+    """Every drafter of a setting in a recording of speed, the leading one first; names are
+    such as "speculative γ=2".
     """
     return {row["drafter"]: row} | row["drafters"]
 

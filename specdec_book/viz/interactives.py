@@ -433,7 +433,7 @@ class Race(Interactive):
     module = "race"
     label = "A race on one clock: plain decoding and speculative decoding write the same text"
 
-    races = List(Dict())  # one per text, as `benchmarks.race.record_race` returns them
+    races = List(Dict())  # one per text, as in the recording `race`
     about = Unicode()  # one line that names the models and the machine
     race = Int(0, min=0)  # number of the text on display
     autoplay = Bool(False)  # whether to start once in view, again and again until it is touched

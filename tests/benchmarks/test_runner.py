@@ -169,9 +169,6 @@ def test_wrong_options_are_named(run, words, named, capsys):
 @pytest.mark.parametrize(
     "words, named",
     [
-        ("speed --prompts 1", "--prompts 1: must be at least 2"),
-        ("speed --gammas 4 4", "--gammas [4, 4]: must be different"),
-        ("speed --gammas 8 --new-tokens 9", "--new-tokens 9: must be at least 10"),
         ("scoreboard-counts --prompts 3", "--prompts 3: must be a multiple of 4"),
         ("scoreboard-counts --new-tokens 1", "--new-tokens 1: must be at least 2"),
         ("scoreboard-counts --share 3/2", "--share '3/2': must be K/N"),
@@ -208,8 +205,6 @@ def test_every_experiment_has_a_name_a_quick_form_and_options_with_a_use(capsys)
 
 # The quick form of every experiment -----------------------------------------------------------------
 
-NEEDS_MORE = {"live-page": "book", "live-smollm2": "book", "page-sizes": "book"}
-"""Experiments that need more than the installed packages."""
 SAMPLE = ("scoreboard-counts", "scoreboard-clocks")
 
 
@@ -225,13 +220,6 @@ def test_a_quick_run(name, tmp_path):
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("name", sorted({*experiment.MODULES} - {*SAMPLE, *NEEDS_MORE}))
+@pytest.mark.parametrize("name", sorted({*experiment.MODULES} - {*SAMPLE}))
 def test_every_quick_run(name, tmp_path):
     quick(name, tmp_path)
-
-
-@pytest.mark.weekly
-@pytest.mark.browser
-@pytest.mark.parametrize("name", ("live-page", "live-smollm2", "page-sizes"))
-def test_a_quick_run_in_the_built_book(name, tmp_path, book):
-    assert execute(name, ["--quick", "--work", str(tmp_path), "--book", str(book)])

@@ -12,7 +12,6 @@ from benchmarks import methods, plain, scoreboard_clocks, scoreboard_counts
 from benchmarks.experiment import execute
 from benchmarks.methods import METHODS, custom, minutes_of_training
 from benchmarks.scoreboard_counts import Rows, extend, pack, size, split
-from benchmarks.speed import Contender, Run
 from specdec_book import recordings
 from specdec_book.recordings import Recording
 from specdec_book.recordings.board import Board
@@ -50,8 +49,8 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(scoreboard_counts, "load_benchmark_prompts", prompts)
     for module in (scoreboard_counts, scoreboard_clocks):
         monkeypatch.setattr(module, "load_models", lambda model, dtype, device="cpu": pair)
-    other = Contender(lambda ids, seed: Run(1.0, 4, 0.1, ()))
-    monkeypatch.setattr(plain, "others", lambda *about: {"transformers": other})
+    other = {"transformers": lambda ids, seed: (1.0, 4)}
+    monkeypatch.setattr(plain, "others", lambda *about: other)
     words = lambda name: ["--work", str(tmp_path / "w"), "--out", str(tmp_path / f"{name}.json")]
     return words
 
@@ -226,3 +225,11 @@ def test_counted_rows_are_of_the_weights_that_ship(name):
 def test_the_public_set_is_counted_in_the_format_of_our_prompts(model):
     ours, public = (recordings.load(name + model).data["dtype"] for name in COUNTED)
     assert ours == public, "A3 shows both side by side"
+
+
+@pytest.mark.slow
+def test_transformers_is_timed_from_its_first_token():
+    """A text of one token takes no time that counts; one of twelve has eleven after the first."""
+    assert plain.theirs("pair", 1, 0.0, torch.arange(1, 9), 0) == (0.0, 0)
+    seconds, tokens = plain.theirs("pair", 12, 0.0, torch.arange(1, 9), 0)
+    assert seconds > 0 and tokens == 11
