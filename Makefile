@@ -93,8 +93,9 @@ book: $(SETUP)
 page: $(SETUP)
 	@test -n "$(NAME)" -a -n "$(PAGE)" || { echo "NAME is '$(NAME)'; give the beginning of a page's file name, for example: make page NAME=05"; exit 1; }
 	@mkdir -p _build/page && printf 'format: jb-book\nroot: $(PAGE)\n' > _build/page/_toc.yml
-	@SPECDEC_CHAPTERS=$(notdir $(PAGE)) $(BIN)/jupyter-book build . --toc _build/page/_toc.yml --path-output _build/page -q 2>&1 | \
-		grep -e WARNING -e ERROR | grep -v xref_missing; echo "Open file://$(CURDIR)/_build/page/_build/html/$(PAGE).html"
+	@SPECDEC_CHAPTERS=$(notdir $(PAGE)) $(BIN)/jupyter-book build . --toc _build/page/_toc.yml --path-output _build/page -q > _build/page/log 2>&1; status=$$?; \
+		grep -e WARNING -e ERROR -e 'Error: .' _build/page/log | grep -v xref_missing; \
+		test $$status = 0 && echo "Open file://$(CURDIR)/_build/page/_build/html/$(PAGE).html"
 
 format: $(LINTERS)
 	$(BIN)/ruff check --fix .

@@ -182,6 +182,7 @@ def mounted(new_page) -> Callable:
     def mount(widget, width: int = 1280, theme: str = "light", **options):
         page = new_page(viewport={"width": width, "height": 900}, **options)
         page.set_content(bare_page(widget, theme))
+        assert page.problems == []
         page.locator(".sdl-summary:not(:empty)").wait_for()
         return page
 

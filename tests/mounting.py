@@ -16,10 +16,12 @@ def bare_page(widget, theme: str) -> str:
 
 
 def settle(page) -> None:
-    """Wait until every interactive is drawn."""
+    """Wait until every interactive is drawn; fail at once if one cannot be."""
     page.wait_for_function(
         "[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)"
     )
+    failed = page.locator(".sdl-interactive[data-mounted=failed]").all_inner_texts()
+    assert not failed, failed
 
 
 def pause(page, milliseconds: int) -> None:

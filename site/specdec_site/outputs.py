@@ -6,6 +6,7 @@ Also the directives that show interactives and drawings in .md pages.
 import html
 import json
 import re
+from functools import cache
 
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
@@ -13,11 +14,12 @@ from myst_nb.core import render
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-from specdec_book import recordings
+from specdec_book import viz
 from specdec_book.viz import theme
 from specdec_book.viz.captions import source_note
 from specdec_book.viz.drawing import Drawing
 from specdec_book.viz.figure import SOURCE
+from specdec_book.viz.interactive import Interactive
 
 from .tables import figure_table
 
@@ -135,11 +137,18 @@ class Outputs:
         return None
 
 
+@cache
+def kinds() -> dict[str, type[Interactive]]:
+    """Return the classes of the book's interactives by module; those of the live page have none."""
+    kinds = (getattr(viz, name) for name in viz.__all__)
+    return {kind.module: kind for kind in kinds if hasattr(kind, "module")}
+
+
 class InteractiveDirective(Directive):
     """```{interactive} explorer``` in a .md page.
 
-    The body is the initial state as JSON. With the option `recording` it is merged over the data of
-    that file in results/.
+    The body has some values of the initial state as JSON; others are those of the interactive's
+    class. With the option `recording` the class loads that file of results/.
     """
 
     required_arguments = 1
@@ -158,8 +167,11 @@ class InteractiveDirective(Directive):
             raise self.error(
                 f"the body of interactive '{module}' must be JSON: {problem}"
             ) from problem
+        load = kinds().get(module, dict)
         if "recording" in self.options:
-            state = recordings.load(self.options["recording"]).data | state
+            state["name"], load = self.options["recording"], load.load
+        shown = load(**state)
+        state = shown if isinstance(shown, dict) else shown.state()
         label = self.options.get("label", module)
         return [nodes.raw("", interactive_html(module, state, label), format="html")]
 

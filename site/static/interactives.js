@@ -28,7 +28,13 @@
     const el = document.createElement("div");
     mountPoint.replaceChildren(el);
     mountPoint.sdlModel = model;
-    globalThis.sdlInteractives[mountPoint.dataset.module].render({ model, el });
+    mountPoint.dataset.mounted = "failed";
+    try {
+      globalThis.sdlInteractives[mountPoint.dataset.module].render({ model, el });
+    } catch (error) {
+      el.textContent = `This picture could not be drawn: ${error}`;
+      throw error;
+    }
     const sameKind = [
       ...document.querySelectorAll(`.sdl-interactive[data-module="${mountPoint.dataset.module}"]`),
     ];

@@ -477,7 +477,7 @@ class Round(Interactive):
     def load(cls, name: str = "rounds", **options) -> "Round":
         """Return the rounds of the recording `name`."""
         data = recordings.load(name).data
-        return cls(rounds=data["rounds"], about=data["about"], **options)
+        return cls(**({field: data[field] for field in ("rounds", "about")} | options))
 
 
 class Stepper(Interactive):

@@ -48,6 +48,7 @@ def opened(new_page):
         # the page has two margins
         page = new_page(viewport={"width": width + 16, "height": 844}, **options)
         page.set_content(shown(name, theme))
+        assert page.problems == []
         page.locator(".sdl-summary:not(:empty)").first.wait_for(state="attached")
         return page
 
