@@ -4,13 +4,15 @@
 
 Each checkout decodes in a separate process with the same weights, prompts and seeds. The two
 alternate in random order, one at a time. The ratio is new ÷ old seconds of the rounds, with the
-interval of `speed.ratio`: it resamples prompts first, then their turns. The recording also states
+interval of `intervals.ratio`: it resamples prompts first, then their turns. The recording also states
 whether the texts are equal, token for token.
 """
 
+import json
 import random
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from specdec_lite.measure.intervals import ratio
 
-from .experiment import Run, Worker, experiment
+from .experiment import Run, experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("plain", "chain", "tree")
@@ -51,6 +53,13 @@ def revision(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def ask(process: subprocess.Popen, job: object) -> object:
+    """Send a line of JSON to a process and return its answer, which is another."""
+    process.stdin.write(json.dumps(job) + "\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
 @experiment(
     "version-speed",
     "seconds of decoding, this checkout over another one, alternating",
@@ -71,14 +80,17 @@ def version_speed(
         raise ValueError(f"--old {old}: must be a checkout that contains specdec_lite/")
     folders = {"old": old.resolve(), "new": ROOT}
 
+    processes = ExitStack()
+
     @cache
-    def checkout(side: str, dtype: str) -> Worker:
+    def checkout(side: str, dtype: str) -> subprocess.Popen:
         command = [sys.executable, "-c", WORKER, folders[side], dtype]
-        return run.open.enter_context(Worker(command, cwd=folders[side]))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return processes.enter_context(subprocess.Popen(command, cwd=folders[side], **pipes))
 
     def compared(dtype: str, method: str, temperature: int) -> dict:
         sides = {side: checkout(side, dtype) for side in folders}
-        prompts = sides["new"].ask("prompts")
+        prompts = ask(sides["new"], "prompts")
         seconds = {side: np.zeros((prompts, turns)) for side in sides}
         order, same = random.Random(f"{dtype} {method} T={temperature}"), True
         for turn in range(-1, turns):
@@ -86,7 +98,7 @@ def version_speed(
                 texts = {}
                 for side in order.sample(list(sides), 2):
                     job = (method, prompt, float(temperature), max(0, turn), new_tokens)
-                    spent, texts[side] = sides[side].ask(job)
+                    spent, texts[side] = ask(sides[side], job)
                     if turn >= 0:
                         seconds[side][prompt, turn] = spent
                 same &= texts["old"] == texts["new"]
@@ -101,13 +113,14 @@ def version_speed(
             "same_text": bool(same),
         }
 
-    rows = run(
-        {
-            f"{dtype} {method} T={temperature}": partial(compared, dtype, method, temperature)
-            for dtype in ("float32", "bfloat16")
-            for method in METHODS
-            for temperature in (0, 1)
-        }
-    )
+    with processes:
+        rows = run(
+            {
+                f"{dtype} {method} T={temperature}": partial(compared, dtype, method, temperature)
+                for dtype in ("float32", "bfloat16")
+                for method in METHODS
+                for temperature in (0, 1)
+            }
+        )
     commits = {side: revision(folder) for side, folder in folders.items()}
     return {**commits, "turns": turns, "rows": [*rows.values()]}

@@ -135,7 +135,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 3692,
+    "benchmarks": 3553,
     "site": 762,
     "site/live": 3986,
     "site/specdec_site": 3945,
@@ -158,7 +158,7 @@ BUDGETS = {
     "specdec_lite/training": 2721,
     "tests": 10115,
     "tests/acceptance": 760,
-    "tests/benchmarks": 949,
+    "tests/benchmarks": 901,
     "tests/book": 2092,
     "tests/diagnosis": 939,
     "tests/drafters": 3224,

@@ -68,78 +68,31 @@ def interrupt(run, *words):
     FAILS.clear()
 
 
-def stored(tmp_path):
-    (file,) = (tmp_path / "work" / "squares").glob("*.jsonl")
-    return file
-
-
-@pytest.mark.parametrize("words", [[], ["--apart"]])
-def test_a_recording_has_the_rows_of_all_parts_and_a_stamp(run, tmp_path, words):
-    path = run(*words)
-    machine = stamps.slug(stamps.machine_name())
-    assert path == tmp_path / "results" / "squares" / f"{machine}.json"
-    recording = recordings.load("squares")
-    assert recording.data == {"sum": 29, "squares": {"of 2": 4, "of 3": 9, "of 4": 16}}
-    assert "python -m benchmarks run squares" in recording.command
-    assert recording.commit == stamps.commit()
-    assert len(recording.process["load_average"]) == 1 + 3  # before, and after each part
-    assert CALLS == [2, 3, 4]
+def test_a_recording_has_the_rows_of_all_parts_and_a_stamp(run, tmp_path):
+    for words in ([], ["--apart"]):
+        CALLS.clear()
+        path = run(*words)
+        machine = stamps.slug(stamps.machine_name())
+        assert path == tmp_path / "results" / "squares" / f"{machine}.json"
+        recording = recordings.load("squares")
+        assert recording.data == {"sum": 29, "squares": {"of 2": 4, "of 3": 9, "of 4": 16}}
+        assert "python -m benchmarks run squares" in recording.command
+        assert recording.commit == stamps.commit()
+        assert len(recording.process["load_average"]) == 1 + 3  # before, and after each part
+        assert CALLS == [2, 3, 4]
 
 
 def test_an_interrupted_run_resumes(run, tmp_path):
     interrupt(run)
-    whole = stored(tmp_path).read_text()
-    stored(tmp_path).write_text(whole[:-6])  # the interruption cut the last line short
+    run("--numbers", "5")  # a run with other options has parts of its own
+    assert CALLS == [2, 3, 5] and recordings.load("squares").data["sum"] == 25
     run("--minutes", "3")  # an option that does not change what is measured
-    assert CALLS == [2, 3, 3, 4] and recordings.load("squares").data["sum"] == 29
+    assert CALLS == [2, 3, 5, 4] and recordings.load("squares").data["sum"] == 29
     run()
-    assert CALLS == [2, 3, 3, 4, 2, 3, 4], "a finished run is not resumed"
-
-
-def test_parts_of_a_run_with_other_options_are_kept(run, tmp_path, capsys):
+    assert CALLS[4:] == [2, 3, 4], "a finished run is not resumed"
     interrupt(run)
-    before = stored(tmp_path).read_text()
-    with pytest.raises(SystemExit):
-        run("--numbers", "5")
-    assert stored(tmp_path).read_text() == before
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "2 finished parts" in error and "numbers" in error and "--fresh" in error
-    run("--numbers", "5", "--fresh")
-    assert recordings.load("squares").data["sum"] == 25
-    (kept,) = (tmp_path / "work" / "squares" / "old").iterdir()
-    assert kept.read_text() == before
-
-
-@pytest.mark.parametrize("words", [[], ["--apart"]])
-def test_one_part_is_measured_again_and_the_others_are_retained(run, tmp_path, words):
-    first = json.loads(run(*words).read_text())
-    run(*words, "--only", "of 3")
-    recording = recordings.load("squares")
-    assert CALLS == [2, 3, 4, 3] and recording.data["sum"] == 29
-    assert recording.command == first["command"]
-    (newer,) = recording.data["measured_again"]
-    assert newer["parts"] == ["of 3"] and "--only" in newer["command"]
-    run(*words, "--only", "of 2", "of 4")
-    assert CALLS == [2, 3, 4, 3, 2, 4]
-    assert [each["parts"] for each in recordings.load("squares").data["measured_again"]] == [
-        ["of 3"],
-        ["of 2", "of 4"],
-    ]
-
-
-def test_parts_can_be_measured_one_by_one(run, capsys):
-    assert run("--only", "of 2") is None and run("--only", "of 3") is None
-    assert "of 4 were never measured" in capsys.readouterr().out and recordings.names() == []
-    run()
-    assert CALLS == [2, 3, 4] and recordings.load("squares").data["sum"] == 29
-    assert "measured_again" not in recordings.load("squares").data
-
-
-def test_a_replaced_recording_is_kept(run, tmp_path):
-    before = run().read_text()
-    run("--numbers", "7")
-    (kept,) = (tmp_path / "work" / "squares" / "old").iterdir()
-    assert kept.read_text() == before and recordings.load("squares").data["sum"] == 49
+    run("--fresh")
+    assert CALLS[7:] == [2, 3, 2, 3, 4]
 
 
 def test_a_quick_run_leaves_the_recordings_alone(run, tmp_path):
@@ -155,7 +108,6 @@ def test_a_quick_run_leaves_the_recordings_alone(run, tmp_path):
         ("--numbers 0", "--numbers 0: must be at least 1"),
         ("--numbers 13", "--numbers 13: must not be unlucky"),
         ("--minutes -1", "--minutes -1.0: must be at least 0"),
-        ("--only nothing", "--only 'nothing': must be among of 2, of 3, of 4"),
         ("--out .", "--out .: must be a file"),
         ("--other", "--other"),
     ],
