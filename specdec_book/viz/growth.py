@@ -33,20 +33,6 @@ class TreeGrowth(Interactive):
     budget = traitlets.Int(8, min=1, max=MAX_NODES)  # nodes on display
     context = traitlets.Int(0, min=0)  # number of the text on display
 
-    @traitlets.validate("contexts")
-    def _are_trees(self, proposal):
-        for number, entry in enumerate(proposal.value):
-            for name in ("grown", "static"):
-                nodes = entry.get(name, ())
-                parents = [node.get("parent", i) for i, node in enumerate(nodes)]
-                ordered = all(-1 <= parent < i for i, parent in enumerate(parents))
-                if not 1 <= len(nodes) <= MAX_NODES or not ordered:
-                    raise traitlets.TraitError(
-                        f"contexts[{number}][{name!r}] has {len(nodes)} nodes with parents"
-                        f" {parents}: must have 1 … {MAX_NODES}, each after its parent"
-                    )
-        return proposal.value
-
     @classmethod
     def of(cls, drafter: EagleDrafter, tokenizer, texts: Sequence[str], **traits) -> "TreeGrowth":
         """Return both trees that a drafter proposes greedily after each text."""

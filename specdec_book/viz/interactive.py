@@ -6,6 +6,7 @@ class carries the module to JupyterLab, to Colab and to a static page.
 
 import json
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
@@ -50,6 +51,19 @@ def parts(module: str) -> list[Path]:
     """Return the files of a module that is too long to be read as one."""
     names = (module, SHARED.get(module, module))
     return sorted({file for name in names for file in STATIC.glob(f"parts/{name}/*.js")})
+
+
+def must(words: str, test: Callable, trait: traitlets.TraitType) -> traitlets.TraitType:
+    """Return a trait that rejects a value that fails a test, and says what it must be."""
+    known = trait.validate
+
+    def validate(owner, value):
+        if not test(checked := known(owner, value)):
+            raise traitlets.TraitError(f"{trait.name}={value!r:.200}: must {words}")
+        return checked
+
+    trait.validate = validate
+    return trait
 
 
 class Interactive(anywidget.AnyWidget):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode, default, validate
 
 from specdec_book import recordings
-from specdec_book.viz.interactive import Interactive
+from specdec_book.viz.interactive import Interactive, must
 from specdec_book.viz.trace import shorten_prompt
 from specdec_lite.checks import whole
 from specdec_lite.decoding import Output
@@ -34,14 +34,20 @@ MOST_BLOCKS = 13
 """Largest number of blocks that the block stepper shows."""
 
 
+def distribution(row: list[float]) -> List:
+    """Return the trait of a distribution over 3–8 tokens."""
+    numbers = List(Float(min=0, max=1), row, minlen=3, maxlen=8)
+    return must("sum to 1", lambda row: abs(sum(row) - 1) <= 1e-6, numbers)
+
+
 class Bench(Interactive):
     """Bars of p and q over 3–8 tokens, and the distribution that an acceptance rule emits."""
 
     module = "bench"
     label = "Rejection-sampling bench: what an acceptance rule emits for any p and q"
 
-    p = List(Float(min=0, max=1), [0.5, 0.3, 0.2], minlen=3, maxlen=8)  # the target's
-    q = List(Float(min=0, max=1), [0.3, 0.5, 0.2], minlen=3, maxlen=8)  # the draft's
+    p = distribution([0.5, 0.3, 0.2])  # the target's
+    q = distribution([0.3, 0.5, 0.2])  # the draft's
     rule = Enum(RULES, "exact")
     task = Enum(TASKS)  # what the reader is asked to find
     seed = Int(0, min=0)  # of the draws
@@ -58,12 +64,6 @@ class Bench(Interactive):
     @default("task")
     def _default_task(self):
         return "second_draw" if self.siblings else "from_p"
-
-    @validate("p", "q")
-    def _sums_to_one(self, proposal):
-        if abs(sum(proposal.value) - 1) > 1e-6:
-            raise TraitError(f"{proposal.trait.name}={proposal.value}: must sum to 1")
-        return proposal.value
 
 
 class Explorer(Interactive):
@@ -213,17 +213,10 @@ class SkipSwitches(Interactive):
 
     def __init__(self, targets: dict[str, dict], **traits):
         for name, each in targets.items():
-            missing = {"layers", "group", "rates", "costs"} - set(each)
-            missing |= {"attention", "mlp", "head"} - set(each.get("costs", ()))
-            if missing:
+            if len(each["rates"]) != 3 * (sets := 4 ** each["layers"]):
                 raise TraitError(
-                    f"targets[{name!r}] has no {sorted(missing)}: must have all of them"
-                )
-            sets = 4 ** each["layers"]
-            if len(each["rates"]) != 3 * sets or not 1 <= each["layers"] <= 8:
-                raise TraitError(
-                    f"targets[{name!r}] has {each['layers']} layers and {len(each['rates'])} digits"
-                    f" of rates: must be 1 … 8, and 3 for each of {sets} sets"
+                    f"targets[{name!r}] has {len(each['rates'])} digits of rates: must be 3 for"
+                    f" each of {sets} sets"
                 )
         targets = {
             name: each | {"rates": hundredths(each["rates"])} for name, each in targets.items()
@@ -272,6 +265,12 @@ SHIFTED = {
 """The timelines of a page that states none."""
 
 
+def is_part(entry: dict) -> bool:
+    """Return whether the pairs (word, q) of an entry are a part of a distribution."""
+    q = [probability for _, probability in entry.get("law", ())]
+    return bool(q) and min(q) >= 0 and sum(q) <= 1 + 1e-6
+
+
 class Timelines(Interactive):
     """The row of features above the row of tokens; the reader drags one along the other.
 
@@ -284,19 +283,16 @@ class Timelines(Interactive):
     label = "Features and tokens on two timelines, and the drafter's q for either shift"
 
     words = List(Unicode(), SHIFTED["words"], minlen=3)  # the last is the target's next token
-    laws = List(Dict(), SHIFTED["laws"], minlen=2, maxlen=2)
+    laws = must(
+        "have probabilities each, none negative, with a sum of at most 1",
+        lambda laws: all(map(is_part, laws)),
+        List(Dict(), SHIFTED["laws"], minlen=2, maxlen=2),
+    )
     shift = Int(0, min=0, max=1)
 
-    @validate("laws")
-    def _are_distributions(self, proposal):
-        for shift, entry in enumerate(proposal.value):
-            q = [probability for _, probability in entry.get("law", ())]
-            if not q or min(q) < 0 or sum(q) > 1 + 1e-6:
-                raise TraitError(
-                    f"laws[{shift}] has probabilities {q}: must be at least one, none negative,"
-                    " with a sum of at most 1"
-                )
-        return proposal.value
+
+FALLING = "not increase from rank to rank, and sum to at most 1"
+falls = lambda row: bool(row) and row == sorted(row, reverse=True) and sum(row) <= 1 + 1e-9
 
 
 class TreeBudget(Interactive):
@@ -306,8 +302,14 @@ class TreeBudget(Interactive):
     label = "Tree-budget explorer: the best tree of a budget, and the budget that pays"
 
     # probability that the first, second, … sibling is the accepted one
-    rates = List(Float(min=0, max=1), [0.6, 0.15, 0.06, 0.03], minlen=1, maxlen=8)
-    ks = List(Int(min=1), [1, 65])  # numbers of tokens in a pass, ascending from 1
+    rates = must(
+        FALLING, falls, List(Float(min=0, max=1), [0.6, 0.15, 0.06, 0.03], minlen=1, maxlen=8)
+    )
+    ks = must(  # numbers of tokens in a pass
+        "begin with 1 and ascend",
+        lambda ks: ks[:1] == [1] and ks == sorted(set(ks)),
+        List(Int(min=1), [1, 65]),
+    )
     times = List(Float(min=0), [1.0, 3.0])  # T(k)/T(1) for each of `ks`
     draft = Float(0.06, min=0, max=2)  # cost of drafting one level, in units of T(1)
     overhead = Float(0.05, min=0, max=2)  # of everything else in a round
@@ -320,20 +322,6 @@ class TreeBudget(Interactive):
             raise TraitError(
                 f"times has {len(self.times)} entries: must have one for each of {len(self.ks)} ks"
             )
-
-    @validate("rates")
-    def _fall(self, proposal):
-        rates = proposal.value
-        if rates != sorted(rates, reverse=True) or sum(rates) > 1 + 1e-9:
-            raise TraitError(f"rates={rates}: must not increase and sum to at most 1")
-        return rates
-
-    @validate("ks")
-    def _ascend(self, proposal):
-        ks = proposal.value
-        if not ks or ks[0] != 1 or ks != sorted(set(ks)):
-            raise TraitError(f"ks={ks}: must begin with 1 and ascend")
-        return ks
 
 
 GUESSES = {
@@ -369,9 +357,13 @@ class TreeExplorer(Interactive):
         " tree is worth"
     )
 
-    parents = List(Int(), [-1, -1, 0, 0, 0, 1, 1, 1])  # as in `TokenTree`
+    parents = List(Int(), [-1, -1, 0, 0, 0, 1, 1, 1], maxlen=MAX_NODES)  # as in `TokenTree`
     # [head d][rank r]: probability that guess r of head d is right if the path to it is
-    accuracies = List(List(Float(min=0, max=1)), GUESSES["accuracies"], minlen=1, maxlen=MAX_DEPTH)
+    accuracies = must(
+        f"be rows that do {FALLING}",
+        lambda rows: all(map(falls, rows)),
+        List(List(Float(min=0, max=1)), GUESSES["accuracies"], minlen=1, maxlen=MAX_DEPTH),
+    )
     budget = Int(8, min=1, max=MAX_NODES)  # nodes in the reader's task
     mask_kind = Enum(MASKS, "tree")  # ancestors and itself, or all earlier nodes
     guesses = List(List(Unicode()))  # words by head and rank; may be empty
@@ -381,47 +373,18 @@ class TreeExplorer(Interactive):
         if "accuracies" not in traits:
             traits = {"guesses": GUESSES["guesses"], "context": GUESSES["context"]} | traits
         super().__init__(**traits)
-        check_parents(self.parents, self.accuracies)
-
-    @validate("parents")
-    def _is_tree(self, proposal):
-        check_parents(proposal.value, None)
-        return proposal.value
-
-    @validate("accuracies")
-    def _are_probabilities(self, proposal):
-        for head, row in enumerate(proposal.value):
-            if not row or sum(row) > 1 + 1e-9 or row != sorted(row, reverse=True):
+        try:
+            depth = TokenTree([0] * len(self.parents), self.parents).depth.tolist()
+        except ValueError as error:
+            raise TraitError(str(error)) from None
+        rows = dict(enumerate(self.accuracies))
+        for parent, count in Counter(self.parents).items():
+            ranks = len(rows.get(depth[parent] + 1 if parent >= 0 else 0, ()))
+            if count > ranks:
                 raise TraitError(
-                    f"accuracies[{head}]={row}: must hold at least one probability, must not"
-                    " increase from rank to rank and must sum to at most 1"
+                    f"parents gives node {parent} {count} children: accuracies has {ranks} guesses"
+                    " there"
                 )
-        return proposal.value
-
-
-def check_parents(parents: list[int], accuracies: list[list[float]] | None) -> None:
-    """Check that parents form a tree for which the heads have guesses."""
-    if len(parents) > MAX_NODES:
-        raise TraitError(f"parents has {len(parents)} nodes: must be at most {MAX_NODES}")
-    try:
-        depth = TokenTree([0] * len(parents), parents).depth.tolist()
-    except ValueError as error:
-        raise TraitError(str(error)) from None
-    if accuracies is None:
-        return
-    for node, level in enumerate(depth):
-        if level >= len(accuracies):
-            raise TraitError(
-                f"parents puts node {node} at depth {level}: accuracies has {len(accuracies)}"
-                f" heads, so at most {len(accuracies) - 1}"
-            )
-    for parent, count in Counter(parents).items():
-        ranks = len(accuracies[depth[parent] + 1 if parent >= 0 else 0])
-        if count > ranks:
-            raise TraitError(
-                f"parents gives node {parent} {count} children: accuracies has {ranks} guesses"
-                " there"
-            )
 
 
 # Recorded runs ------------------------------------------------------------------------------------
@@ -522,23 +485,15 @@ class JacobiGrid(Interactive):
 
 def chains(output: Output, tokenizer) -> Iterator[tuple[Step, list[str], str | None]]:
     """Yield each pass of a run of chains, the words that it drafted, and the word that it added."""
-    if not isinstance(output, Output):
-        raise TypeError(f"output is a {type(output).__name__}: must be a result of generate")
-    for number, step in enumerate(output.steps, start=1):
-        if not step.tree.is_chain:
-            raise ValueError(
-                f"output drafted a tree in pass {number}: must have drafted chains only"
-            )
+    for step in output.steps:
         words = [tokenizer.decode([token]) for token in step.tree.tokens.tolist()]
         yield step, words, None if step.token is None else tokenizer.decode([step.token])
 
 
 def record_grid(output: Output, tokenizer) -> list[dict]:
-    """Return the passes of a run of chains as JSON types."""
+    """Return the passes of a run of whole chains as JSON types."""
     rows, place = [], 0
     for step, guesses, token in chains(output, tokenizer):
-        if token is None:
-            raise ValueError("output ended inside a draft: must be a run of whole chains")
         row = {"place": place, "guesses": guesses, "accepted": step.accepted, "token": token}
         rows.append(row)
         place += len(step.tokens)
@@ -562,33 +517,16 @@ class BlockStepper(Interactive):
     moment = Int(0, min=0)
 
     @classmethod
-    def record(
-        cls, output: Output, tokenizer, prompt_ids: Sequence[int], k: int | None = None
-    ) -> "BlockStepper":
-        """Return the stepper of a finished run's first blocks."""
-        ids = [int(token) for token in prompt_ids]
-        rounds = record_blocks(output, tokenizer, ids)
-        longest = max((len(block["drafts"]) + 1 for block in rounds), default=1)
-        if k is not None and k < longest:
-            raise ValueError(f"k={k}: must be at least {longest}, the longest block of the run")
-        return cls(
-            prompt=shorten_prompt(tokenizer.decode(ids)),
-            k=longest if k is None else k,
-            rounds=rounds[:MOST_BLOCKS],
-        )
+    def record(cls, output: Output, tokenizer, prompt_ids: Sequence[int], k: int) -> "BlockStepper":
+        """Return the stepper of a finished greedy run's first blocks."""
+        rounds = record_blocks(output, tokenizer, prompt_ids)[:MOST_BLOCKS]
+        return cls(prompt=shorten_prompt(tokenizer.decode(prompt_ids)), k=k, rounds=rounds)
 
 
 def record_blocks(output: Output, tokenizer, prompt_ids: Sequence[int]) -> list[dict]:
     """Return the passes of a greedy run as JSON types."""
-    if len(prompt_ids) == 0:
-        raise ValueError("prompt_ids is empty: must be at least one token id")
     context, root, blocks = len(prompt_ids), prompt_ids[-1], []
     for step, drafts, token in chains(output, tokenizer):
-        if (p := next((p for p in step.p if p not in (0.0, 1.0)), None)) is not None:
-            raise ValueError(
-                f"output was sampled (pass {len(blocks) + 1} gave a draft p = {p:.3g}): must be a run"
-                " at temperature 0"
-            )
         block = {"context": context, "root": tokenizer.decode([root]), "accepted": step.accepted}
         blocks.append(block | {"drafts": drafts, "token": token})
         context, root = context + len(step.tokens), step.tokens[-1]

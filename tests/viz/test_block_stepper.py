@@ -7,7 +7,7 @@ from mounting import bare_page, says
 
 from specdec_book.viz.interactives import BlockStepper, record_blocks
 from specdec_lite import generate
-from specdec_lite.drafters import LookaheadDrafter, ModelDrafter
+from specdec_lite.drafters import ModelDrafter
 
 PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
@@ -112,27 +112,8 @@ def test_fates_follow_the_accepted_prefix():
     )
 
 
-def test_bad_recordings_are_rejected(run):
-    record = lambda output, ids=PROMPT, k=None: BlockStepper.record(output, Letters(), ids, k)
-    with pytest.raises(TypeError, match="output is a list"):
-        record(run.steps)
-    with pytest.raises(ValueError, match="prompt_ids is empty"):
-        record(run, [])
-    with pytest.raises(ValueError, match="k=3.*at least 4"):
-        record(run, k=3)
-    with pytest.raises(ValueError, match="sampled"):
-        record(
-            generate(
-                TARGET, PROMPT, ModelDrafter(DRAFT, 3), max_new_tokens=20, temperature=1.0, seed=0
-            )
-        )
-    with pytest.raises(ValueError, match="drafted a tree"):
-        record(generate(TARGET, PROMPT, LookaheadDrafter(), 20))
-
-
 def test_the_first_blocks_are_shown_after_the_end_of_the_prompt(run, recorded):
-    shown = BlockStepper.record(run, Letters(), PROMPT * 100)
-    assert shown.k == 4, "k is read from the run when it is not given"
+    shown = BlockStepper.record(run, Letters(), PROMPT * 100, 4)
     assert len(shown.prompt) < 250 and len(shown.rounds) == 13 < len(recorded.rounds)
 
 

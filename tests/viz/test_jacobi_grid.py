@@ -7,7 +7,7 @@ from mounting import pause, says
 
 from specdec_book.viz.interactives import JacobiGrid, record_grid
 from specdec_lite import generate
-from specdec_lite.drafters import JacobiDrafter, LookaheadDrafter
+from specdec_lite.drafters import JacobiDrafter
 
 PROMPT = Letters().encode("hello")
 TARGET = tiny(0)
@@ -41,13 +41,6 @@ def test_cells_equal_the_run(grid):
             guesses = [cell["text"] for cell in cells[final : final + len(step.tree)]]
             assert "".join(guesses) == Letters().decode(step.tree.tokens.tolist())
     assert len(OUTS["the text, one letter changed"].steps) < len(OUTS["the prompt"].steps)
-
-
-def test_only_runs_of_chains_are_recorded():
-    with pytest.raises(TypeError, match="output is a list"):
-        record_grid([], Letters())
-    with pytest.raises(ValueError, match="drafted a tree"):
-        record_grid(generate(TARGET, PROMPT, LookaheadDrafter(), 20), Letters())
 
 
 @pytest.mark.browser
