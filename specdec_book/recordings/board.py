@@ -79,6 +79,11 @@ class RowCosts:
         """Return the seconds of drafting of texts, before the turn's factor."""
         return self.empty * empty + self.start * (rounds - empty) + self.level * levels
 
+    def seconds(self, drafting, verifying, rounds, turns=slice(None)):
+        """Return the seconds of texts, averaged over turns [..., turns]."""
+        parts = (self.draft, drafting), (self.verify, verifying), (self.other, rounds)
+        return sum(factor[turns].mean(-1) * amount for factor, amount in parts)
+
 
 def fit(depths: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
     """Return the drafting seconds without a draft, of any draft, and per level."""
@@ -107,11 +112,7 @@ class Costs:
         self.data = recording.data
         self.turns = self.data["turns"]
         self.dtypes = list(self.data["passes"])
-
-    @property
-    def column(self) -> str:
-        """Name of the machine's column."""
-        return self.data["column"]
+        self.column = self.data["column"]  # name of the machine's column
 
     @cached_property
     def widths(self) -> dict[str, tuple[list[int], list[float]]]:
@@ -209,16 +210,12 @@ class Board:
     ):
         self.counts = counts
         self.data = counts.data
+        self.model = self.data["model"]  # "pair" or "smollm2"
         self.costs = Costs(clocks) if clocks else None
         self.cells: dict[Cell, dict[str, dict]] = {
             (row["kind"], row["temperature"]): row["methods"]
             for row in [*self.data["cells"], *(public.data["cells"] if public else [])]
         }
-
-    @property
-    def model(self) -> str:
-        """Name of the model: "pair" or "smollm2"."""
-        return self.data["model"]
 
     @property
     def temperatures(self) -> list[float]:
@@ -235,14 +232,11 @@ class Board:
         """Return the kinds of text of a temperature that can have speeds."""
         return [kind for kind in MAIN_KINDS if (kind, temperature) in self.cells]
 
-    def prompts(self, kind: str, temperature: float) -> int:
-        """Return the number of prompts that were decoded."""
-        return len(numbers(self.cells[kind, temperature][PLAIN]["tokens"]))
-
     @property
     def size(self) -> str:
         """How many prompts per kind were decoded, as text: "4" or "4 to 8"."""
-        sizes = {self.prompts(*cell) for cell in self.cells if cell[0] in MAIN_KINDS}
+        main = (rows for (kind, _), rows in self.cells.items() if kind in MAIN_KINDS)
+        sizes = {len(numbers(rows[PLAIN]["tokens"])) for rows in main}
         return " to ".join(map(str, sorted({min(sizes), max(sizes)})))
 
     def source(self) -> str:
@@ -280,14 +274,10 @@ class Board:
         )
         verifying = self.costs.verifying(dtype, counts["rows"])
         prompts = self.chosen_prompts(kind, len(tokens))
-        turns = self.chosen(self.costs.turns, 100)
         total = lambda values: values[prompts].sum(1)
-        seconds = (
-            costs.draft[turns].mean(1) * total(costs.drafting(rounds, empty, levels))
-            + costs.verify[turns].mean(1) * total(verifying)
-            + costs.other[turns].mean(1) * total(rounds)
-        )
-        return seconds / total(tokens)
+        drafting = total(costs.drafting(rounds, empty, levels))
+        turns = self.chosen(self.costs.turns, 100)
+        return costs.seconds(drafting, total(verifying), total(rounds), turns) / total(tokens)
 
     def plain_pace(self, decoder: str, temperature: float) -> np.ndarray:
         """Return the seconds per token of a plain decoder [resamples + 1]."""
@@ -317,11 +307,7 @@ class Board:
     def entry(self, name: str, kind: str | None, temperature: float) -> dict | None:
         """Return the columns of a row on a kind of text; None if it was not counted.
 
-        - tau: emitted tokens ÷ target passes. alpha: accepted ÷ tested. drafted: accepted ÷
-          drafted. used: emitted ÷ verified. empty: share of rounds without a draft.
-
-        - positions: share of drafting rounds that accepted at least this many levels. conditional:
-          the same among rounds that accepted all earlier levels and drafted this one.
+        - tau: emitted tokens ÷ target passes. alpha: accepted ÷ tested. used: emitted ÷ verified.
 
         - same: share of greedy texts that equal plain decoding's; None above temperature 0.
 
@@ -339,21 +325,13 @@ class Board:
             for cell in cells
             for width, each in cell["rows"].items()
         )
-        reached, tried = (sum(numbers(cell[field]) for cell in cells) for field in TRIES)
-        deepest = int((tried > 0).sum())
-        rounds = total("rounds")
-        drafting = rounds - total("empty")
+        is_greedy = temperature == 0
+        same = np.concatenate([numbers(cell["same"]) for cell in cells]) if is_greedy else None
         return {
             "tau": self.tau(name, kinds, temperature),
             "alpha": share(total("accepted"), total("tested")),
-            "drafted": share(total("accepted"), total("drafted")),
             "used": share(total("tokens"), verified),
-            "empty": share(total("empty"), rounds),
-            "positions": [share(each, drafting) for each in reached[:deepest]],
-            "conditional": [share(*each) for each in zip(reached[:deepest], tried[:deepest])],
-            "same": float(np.mean(np.concatenate([numbers(cell["same"]) for cell in cells])))
-            if temperature == 0
-            else None,
+            "same": float(np.mean(same)) if is_greedy else None,
             **self.speed_columns(name, kinds, temperature),
         }
 
@@ -429,15 +407,10 @@ class Board:
                 continue
             verifying = self.costs.verifying(dtype, each["counts"]["rows"]).sum()
             drafting = costs.drafting(*(counts[f] for f in ("rounds", *DRAFTS)))
-            seconds = (
-                costs.draft.mean() * drafting
-                + costs.verify.mean() * verifying
-                + costs.other.mean() * counts["rounds"]
-            )
+            seconds = costs.seconds(drafting, verifying, counts["rounds"])
             plain = self.costs.plain(temperature)[dtype].mean()
-            about = {f: each[f] for f in ("method", "kind", "temperature", "dtype")}
             rows.append(
-                about
+                {f: each[f] for f in ("method", "kind", "temperature", "dtype")}
                 | {
                     "measured": each["plain"] * counts["tokens"] / each["seconds"],
                     "predicted": float(plain * counts["tokens"] / seconds),
@@ -448,17 +421,16 @@ class Board:
 
 SPEEDUPS = ("over_best", "over_same")
 SPEED_COLUMNS = (*SPEEDUPS, *("verdict", "dtype", "tokens_per_second", "c", "verify", "overhead"))
-TRIES = ("reached", "tried")
 DRAFTS = ("empty", "levels")
+
+
+SUFFIX = {"pair": "", "smollm2": "-smollm2"}
 
 
 def columns(model: str) -> list[Recording]:
     """Return the recordings of costs of a model, one per machine; those of limited processors last."""
     names = recordings.names("scoreboard-clocks" + SUFFIX[model])
     return [*map(recordings.load, sorted(names, key=lambda name: "-limited-to-" in name))]
-
-
-SUFFIX = {"pair": "", "smollm2": "-smollm2"}
 
 
 @cache
