@@ -82,8 +82,10 @@ def finish(
     subject: dict,
     alt: str,
     name: str,
+    **layout,
 ) -> go.Figure:
     """Finish a figure of recordings: roles of other cards, and what they lack, below the axis."""
+    fig.update_layout(**layout)
     names = {name_of(each) for each in recordings} - {""}
     roles = {
         trace.name: "you" for trace in fig.data if any(trace.name.startswith(n) for n in names)
@@ -126,18 +128,16 @@ def passes_figure(recordings: Sequence[Recording]):
         if rows:
             shapes.append(where(recording, f", context {context}"))
     low, high = min(first), max(first)
-    fig.update_layout(
+    return finish(
+        *(fig, recordings, ["passes"], {f"target, B = {batch}": "target" for batch in (low, high)}),
+        alt="Time of a pass over k tokens in each of B rows ÷ time of a pass over one, captured,"
+        f" random weights in these shapes: {'; '.join(shapes)}.",
+        name="gpu-passes",
         title=f"{max(tokens)} tokens take {first[low]:.2f} passes at batch {low}, and"
         f" {first[high]:.1f} at batch {high}",
         xaxis={"title": "k, tokens of each row in the pass", "tickvals": sorted(tokens)},
         yaxis={"title": "T(B, k) ÷ T(B, 1)", "rangemode": "tozero"},
     )
-    alt = (
-        "Time of a pass over k tokens in each of B rows ÷ time of a pass over one, captured, random"
-        f" weights in these shapes: {'; '.join(shapes)}."
-    )
-    subject = {f"target, B = {batch}": "target" for batch in (low, high)}
-    return finish(fig, recordings, ["passes"], subject, alt=alt, name="gpu-passes")
 
 
 def map_figure(recordings: Sequence[Recording]):
@@ -161,19 +161,17 @@ def map_figure(recordings: Sequence[Recording]):
     long = 6
     low, high = min(gains[1]), max(gains[1])
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
-    fig.update_layout(
+    return finish(
+        *(fig, recordings, ["synthetic"], {f"drafts, γ = {long}": "draft", "drafts, γ = 1": "one"}),
+        alt="Speedup of whole rounds with a one-layer head over plain rounds timed beside them, in"
+        f" these shapes: {'; '.join(shapes)}. Random weights; a coin accepts each draft with"
+        f" probability {alpha}, so the cost is measured and the tokens are expected ones.",
+        name="gpu-map",
         title=f"γ = {long} reaches {gains[long][low]:.2f}× at batch {low} and"
         f" {gains[long][high]:.2f}× at {high}, where γ = 1 reaches {gains[1][high]:.2f}×",
         xaxis={"title": "B, rows of the batch", "type": "log", "tickvals": sorted(every)},
         yaxis={"title": f"speedup at α = {alpha}", "rangemode": "tozero"},
     )
-    alt = (
-        "Speedup of whole rounds with a one-layer head over plain rounds timed beside them, in these"
-        f" shapes: {'; '.join(shapes)}. Random weights; a coin accepts each draft with probability"
-        f" {alpha}, so the cost is measured and the tokens are expected ones."
-    )
-    subject = {f"drafts, γ = {long}": "draft", "drafts, γ = 1": "one"}
-    return finish(fig, recordings, ["synthetic"], subject, alt=alt, name="gpu-map")
 
 
 def modes_figure(recordings: Sequence[Recording]):
@@ -195,7 +193,12 @@ def modes_figure(recordings: Sequence[Recording]):
                 )
     best = "speculative static, whole draft"
     plain = max(value for name, value in paces[""].items() if name.startswith("plain"))
-    fig.update_layout(
+    return finish(
+        *(fig, recordings, ["rounds"]),
+        subject={"plain": "target", MODES["static, whole draft"]: "draft"},
+        alt="Tokens per second of the shipped pair at T = 1, plain and speculative (γ = 4), by the"
+        " kind of its passes.",
+        name="gpu-modes",
         title=f"A whole draft in a graph is {paces[''][best] / plain:.2f}× as fast as the fastest"
         " plain decoding",
         barmode="group",
@@ -203,12 +206,6 @@ def modes_figure(recordings: Sequence[Recording]):
         yaxis={"categoryorder": "array", "categoryarray": list(MODES.values())[::-1]},
         height=420,
     )
-    alt = (
-        "Tokens per second of the shipped pair at T = 1, plain and speculative (γ = 4),"
-        " by the kind of its passes."
-    )
-    subject = {"plain": "target", MODES["static, whole draft"]: "draft"}
-    return finish(fig, recordings, ["rounds"], subject, alt=alt, name="gpu-modes")
 
 
 def drafts_figure(recordings: Sequence[Recording]):
@@ -233,19 +230,17 @@ def drafts_figure(recordings: Sequence[Recording]):
                 marker={"size": 11, "symbol": "diamond"},
             )
     small, large = "Qwen3-0.6B, 28 layers", "Llama-3.2-1B, 16 layers"
-    fig.update_layout(
+    return finish(
+        *(fig, recordings, ["passes", "drafts"], {small: "draft", large: "draft"}),
+        alt="Cost of a draft pass in passes of the target at batch 1, in a captured graph, beside the"
+        f" ratio of the bytes that both read. Random weights; shapes of the targets:"
+        f" {'; '.join(targets)}.",
+        name="gpu-drafts",
         title=f"Half the size, more layers, higher cost: c = {cost[small]:.2f} against {cost[large]:.2f}",
         barmode="group",
         xaxis_title="c at batch 1: a draft pass in the loop ÷ a pass of the target",
         height=320,
     )
-    alt = (
-        "Cost of a draft pass in passes of the target at batch 1, in a captured graph, beside the"
-        f" ratio of the bytes that both read. Random weights; shapes of the targets:"
-        f" {'; '.join(targets)}."
-    )
-    subject = {small: "draft", large: "draft"}
-    return finish(fig, recordings, ["passes", "drafts"], subject, alt=alt, name="gpu-drafts")
 
 
 def draft_costs(recording: Recording) -> tuple[list[str], list[float], list[float]]:
@@ -281,19 +276,16 @@ def formula_figure(recordings: Sequence[Recording]):
     ratios = [computed / recorded for recorded, computed in in_graphs(recordings[0])]
     low, high = min(ratios), max(ratios)
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
-    fig.update_layout(
+    return finish(
+        *(fig, recordings, ["card", "passes", "drafts"], dict(zip(SERIES, ("target", "draft")))),
+        alt="Time of a pass by the formula, from counted operations, bytes and arithmetic, divided"
+        " by the recorded time: dense targets by batch, tokens and context, and drafts in a graph"
+        " and one by one. Random weights.",
+        name="gpu-formula",
         title=f"In graphs the formula gives {low:.0%} to {high:.0%} of the recorded times",
         xaxis={"title": "recorded time of a pass, ms", "type": "log"},
         yaxis={"title": "formula ÷ recorded", "rangemode": "tozero"},
     )
-    alt = (
-        "Time of a pass by the formula, from counted operations, bytes and arithmetic, divided by the"
-        " recorded time: dense targets by batch, tokens and context, and drafts in a graph and one by"
-        " one. Random weights."
-    )
-    subject = dict(zip(SERIES, ("target", "draft")))
-    steps = ["card", "passes", "drafts"]
-    return finish(fig, recordings, steps, subject, alt=alt, name="gpu-formula")
 
 
 SERIES = ("target, in a graph", "drafts, in a graph", "drafts, one by one")

@@ -307,144 +307,128 @@ def pairs_table() -> Markdown:
 
 def doubts(recording: Recording) -> Markdown:
     """Return the table of what was checked in a recording, and how far to trust it."""
-    steps = recording.data["steps"]
-    rows = lambda name: measured.rows(recording, name)
-    speeds = steps.get("card", {})
-    lines = doubts_of_passes(steps) if rows("passes") and "peak" in speeds else []
-    if any((r["batch"], r["k"]) == (1, 1) for r in rows("experts")) and "peak" in speeds:
-        lines += doubts_of_experts(steps)
-    if {"T = 0", "T = 1"} <= steps.get("rounds", {}).keys():
-        lines += doubts_of_rounds(steps["rounds"])
-    lines += doubts_of_synthetic(rows("synthetic"))
+    checks = doubts_of_passes, doubts_of_experts, doubts_of_rounds, doubts_of_synthetic
+    lines = [line for check in checks for line in check(recording.data["steps"])]
     header = ("checked", "recorded", "so")
     return table(header, lines, fold="What we checked, and what to doubt", source=recording.source)
 
 
-def doubts_of_passes(steps: dict) -> list[tuple[str, str, str]]:
-    """Return the lines about passes: bounds, order in k, clocks, and memory."""
-    card, step = steps["card"], steps["passes"]
+def doubts_of_passes(steps: dict) -> Iterator[tuple[str, str, str]]:
+    """Yield the lines about passes: bounds, order in k, clocks, and memory."""
+    card, step = steps.get("card", {}), steps.get("passes", {})
+    if not step.get("rows") or "peak" not in card:
+        return
     short = min(row["context"] for row in step["rows"])
     times = {(r["batch"], r["k"]): r["seconds"] for r in step["rows"] if r["context"] == short}
-    read = 2 * cards.network(step).parameters / card["read_bandwidth"]
+    weights = 2 * cards.network(step).parameters
     batch, k = max(times)
-    useful = 2 * cards.network(step).parameters * batch * k / times[batch, k]
+    over = times[1, 1] / (weights / card["read_bandwidth"])
+    share = weights * batch * k / times[batch, k] / card["peak"]["flops"]
+    plausible = lambda is_so: "plausible" if is_so else "impossible: doubt the card's own speeds"
+    bytes_alone = f"T(1, 1) is {over:.2f} times the time to read the weights"
+    yield "a pass is not faster than its bytes", bytes_alone, plausible(over > 0.97)
+    arithmetic = f"{batch} × {k} tokens: {share:.0%} of the measured peak"
+    yield "a pass is not faster than its arithmetic", arithmetic, plausible(share < 1.03)
     drops = []
     for rows in (steps.get(name, {}).get("rows", ()) for name in ("passes", "slices", "quarter")):
         cells = {(r.get("layers"), r["context"], r["batch"], r["k"]): r["seconds"] for r in rows}
         ordered = sorted(cells, key=lambda key: (key[0] or 0, *key[1:]))
         pairs = zip(ordered, ordered[1:])
         drops += [1 - cells[b] / cells[a] for a, b in pairs if a[:3] == b[:3]]
+    yield (
+        "T(B, k) does not fall with k",
+        f"it falls in {sum(d > 0 for d in drops)} of {len(drops)} steps, by at most"
+        f" {max(drops, default=0):.1%}",
+        "trust no difference below that",
+    )
     clock, most = (
         ((state.get("end") or {}).get("gpu") or {}).get(name, "not reported")
         for state, name in ((step.get("state", {}), "clocks.sm"), (card["state"], "clocks.max.sm"))
     )
+    clocks = f"{clock} at the end of the step, {most} at most"
+    limit = "below its limit, for power or heat, large passes take longer"
+    yield "the clock is steady", clocks, limit
     shared = [r["batch"] for r in step["rows"] if r["own_layers"] < step["shape"]["num_layers"]]
-    over, share = times[1, 1] / read, useful / card["peak"]["flops"]
-    plausible = lambda is_so: "plausible" if is_so else "impossible: doubt the card's own speeds"
     fit, so = "all", "the bytes read are right"
     if shared:
         fit = f"from batch {min(shared)} on at the longer context, layers share a cache"
         so += "; such a server would not fit the card"
-    bytes_alone = f"T(1, 1) is {over:.2f} times the time to read the weights"
-    arithmetic = f"{batch} × {k} tokens: {share:.0%} of the measured peak"
-    return [
-        ("a pass is not faster than its bytes", bytes_alone, plausible(over > 0.97)),
-        ("a pass is not faster than its arithmetic", arithmetic, plausible(share < 1.03)),
-        (
-            "T(B, k) does not fall with k",
-            f"it falls in {sum(d > 0 for d in drops)} of {len(drops)} steps, by at most"
-            f" {max(drops, default=0):.1%}",
-            "trust no difference below that",
-        ),
-        (
-            "the clock is steady",
-            f"{clock} at the end of the step, {most} at most",
-            "below its limit, for power or heat, large passes take longer",
-        ),
-        ("the caches fit", fit, so),
-    ]
+    yield "the caches fit", fit, so
 
 
-def doubts_of_experts(steps: dict) -> list[tuple[str, str, str]]:
-    """Return the line about the stack of experts, whose sorting is not an engine's."""
-    step = steps["experts"]
-    one = next(r for r in step["rows"] if (r["batch"], r["k"]) == (1, 1))
-    experts = step["layers"] * (one["experts_used"] - 1) * step["bytes_per_expert"]
-    shape = step["shape"]
-    embeddings = 2 * shape["vocab_size"] * shape["hidden_size"]
+def doubts_of_experts(steps: dict) -> Iterator[tuple[str, str, str]]:
+    """Yield the line about the stack of experts, whose sorting is not an engine's."""
+    step = steps.get("experts", {})
+    ones = [r for r in step.get("rows", ()) if (r["batch"], r["k"]) == (1, 1)]
+    if not ones or "peak" not in steps.get("card", {}):
+        return
+    experts = step["layers"] * (ones[0]["experts_used"] - 1) * step["bytes_per_expert"]
+    embeddings = 2 * step["shape"]["vocab_size"] * step["shape"]["hidden_size"]
     # the counted parameters contain one expert per layer
     read = (2 * step["parameters"] - embeddings + experts) / steps["card"]["read_bandwidth"]
-    return [
-        (
-            "a pass over experts waits for their bytes",
-            f"T(1, 1) is {one['seconds'] / read:.1f} times the time of its bytes",
-            "sorting and counting take the rest, so T(k) ÷ T(1) is lower than a good engine's",
-        )
-    ]
+    yield (
+        "a pass over experts waits for their bytes",
+        f"T(1, 1) is {ones[0]['seconds'] / read:.1f} times the time of its bytes",
+        "sorting and counting take the rest, so T(k) ÷ T(1) is lower than a good engine's",
+    )
 
 
-def doubts_of_rounds(step: dict) -> list[tuple[str, str, str]]:
-    """Return the lines about rounds of the shipped pair."""
+def doubts_of_rounds(steps: dict) -> Iterator[tuple[str, str, str]]:
+    """Yield the lines about rounds of the shipped pair."""
+    step = steps.get("rounds", {})
+    modes, sampled = (step.get(f"T = {t}", {}).get("modes", {}) for t in (0, 1))
+    if not modes or not {"static", "static, whole draft"} <= sampled.keys():
+        return
     exact = [row for row in step["lossless"] if row["dtype"] == "float32"]
     other = [row for row in step["lossless"] if row not in exact and row["diverges_at"] is not None]
     same = sum(row["diverges_at"] is None for row in exact)
-    prompts = len({row["prompt"] for row in step["lossless"]})
     ties = [row["gap"] <= 1e-5 * row["largest_logit"] for row in exact if "gap" in row]
     half = next((row["dtype"] for row in step["lossless"] if row not in exact), "bfloat16")
-    modes, sampled = step["T = 0"]["modes"], step["T = 1"]["modes"]
-    if not {"static", "static, whole draft"} <= sampled.keys() or not modes:
-        return []
+    yield (
+        "greedy text equals plain text",
+        f"float32: {same} of {len(exact)}; {half}: {len(other)} differ, at gaps of at most"
+        f" {max((row['gap'] for row in other), default=0):.3f} between the two logits",
+        f"{'lossless' if all(ties) else 'a fault: float32 texts differ where no logits tie'};"
+        f" {half} rounds logits of that size to steps of {0.008 if half == 'float16' else 0.06}",
+    )
     alone = [mode["alone"]["one"] for rows in (modes, sampled) for mode in list(rows.values())[:2]]
-    graph = sampled["static, whole draft"]["rounds"]
-    base = sampled["static"]["rounds"]
-    return [
-        (
-            "greedy text equals plain text",
-            f"float32: {same} of {len(exact)}; {half}: {len(other)} differ, at gaps of at most"
-            f" {max((row['gap'] for row in other), default=0):.3f} between the two logits",
-            f"{'lossless' if all(ties) else 'a fault: float32 texts differ where no logits tie'};"
-            f" {half} rounds logits of that size to steps of {0.008 if half == 'float16' else 0.06}",
-        ),
-        (
-            "passes launched one by one take the same time at any moment",
-            f"T(1) alone: {1e3 * min(alone):.1f} to {1e3 * max(alone):.1f} ms",
-            "the host's speed varies: compare turns, not tokens per second across rows",
-        ),
-        (
-            "each part of a round is at least its pass",
-            f"whole draft, T = 1: verification takes {graph['verify']:.2f} plain passes",
-            "host and GPU overlap, so trust the sum of the parts only",
-        ),
-        (
-            "a ratio compares like with like",
-            f"a plain step in graphs takes {base['plain']:.2f} passes: the rest is our host's work",
-            "a better plain loop would lower the speedup",
-        ),
-        (
-            "how many turns",
-            f"{step['T = 0']['turns']} paired turns at each temperature, {prompts} prompts of code",
-            "intervals are over these prompts; other text, other α",
-        ),
-    ]
+    yield (
+        "passes launched one by one take the same time at any moment",
+        f"T(1) alone: {1e3 * min(alone):.1f} to {1e3 * max(alone):.1f} ms",
+        "the host's speed varies: compare turns, not tokens per second across rows",
+    )
+    verify = sampled["static, whole draft"]["rounds"]["verify"]
+    yield (
+        "each part of a round is at least its pass",
+        f"whole draft, T = 1: verification takes {verify:.2f} plain passes",
+        "host and GPU overlap, so trust the sum of the parts only",
+    )
+    plain = sampled["static"]["rounds"]["plain"]
+    yield (
+        "a ratio compares like with like",
+        f"a plain step in graphs takes {plain:.2f} passes: the rest is our host's work",
+        "a better plain loop would lower the speedup",
+    )
+    prompts = len({row["prompt"] for row in step["lossless"]})
+    yield (
+        "how many turns",
+        f"{step['T = 0']['turns']} paired turns at each temperature, {prompts} prompts of code",
+        "intervals are over these prompts; other text, other α",
+    )
 
 
-def doubts_of_synthetic(found: list[dict]) -> list[tuple[str, str, str]]:
-    """Return the line about the map of speedups."""
-    rows = {(r["draft"], r["batch"], r["gamma"]): r["round_seconds"] for r in found}
-    ratios = [
-        rows[draft, batch, 6] / rows[draft, batch, 8]
-        for draft, batch in {key[:2] for key in rows}
-        if batch == 64 and {(draft, batch, 6), (draft, batch, 8)} <= rows.keys()
-    ]
-    if max(ratios, default=0) < 0.95:
-        return []
-    return [
-        (
+def doubts_of_synthetic(steps: dict) -> Iterator[tuple[str, str, str]]:
+    """Yield the line about the map of speedups."""
+    rows = steps.get("synthetic", {}).get("rows", ())
+    at_64 = {(r["draft"], r["gamma"]): r["round_seconds"] for r in rows if r["batch"] == 64}
+    drafts = {draft for draft, _ in at_64 if {(draft, 6), (draft, 8)} <= at_64.keys()}
+    ratios = [at_64[draft, 6] / at_64[draft, 8] for draft in drafts]
+    if max(ratios, default=0) >= 0.95:
+        yield (
             "a longer draft costs more",
             f"batch 64: a round of γ = 6 takes {min(ratios):.2f} to {max(ratios):.2f} of one of γ = 8",
             "probably a slow kernel for seven tokens per row; T(64, 7) was not timed",
         )
-    ]
 
 
 # Forecasts from passes timed alone ------------------------------------------------------------------
