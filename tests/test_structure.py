@@ -142,8 +142,8 @@ BUDGETS = {
     "site/static": 817,
     "specdec_book": 432,
     "specdec_book/exercises": 2833,
-    "specdec_book/recordings": 1450,
-    "specdec_book/viz": 13096,
+    "specdec_book/recordings": 1422,
+    "specdec_book/viz": 12993,
     "specdec_lite": 3325,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2547,
@@ -173,7 +173,7 @@ BUDGETS = {
     "tests/site": 4279,
     "tests/texts": 167,
     "tests/training": 1168,
-    "tests/viz": 4576,
+    "tests/viz": 4544,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -144,10 +144,10 @@ def check_panel() -> None:
             {"a pair": pair}, {"a text": "hello"}, recorded_pairs()[:1], 2, max_new_tokens=8
         )
         found = controls.measure()
-    assert found is not None, controls.result.value
+    assert found, controls.result.value
     labels = [each["label"] for each in controls.explorer.presets[:2]]
     assert [label.rsplit(", ", 1)[1] for label in labels] == ["in graphs", "one by one"]
-    for each in (found.preset, *found.others):
+    for each in found:
         assert {"c one by one", "c in graphs"} <= dict(each["facts"]).keys()
 
 

@@ -55,21 +55,6 @@ class Candidate:
     tokenizer: object
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A measured pair.
-
-    Attributes:
-        preset: The pair as a preset of the explorer; in graphs if it can decode so.
-        trace: Every token of the last speculative run.
-        others: The same pair, one by one, if `preset` is in graphs.
-    """
-
-    preset: dict
-    trace: Trace
-    others: Sequence[dict] = ()
-
-
 def rates_by_position(steps: Sequence[Step]) -> list[float]:
     """Return the share of tested drafts that were accepted, by position in the draft."""
     rates = []
@@ -89,8 +74,12 @@ def measure(
     temperature: float,
     new_tokens: int,
     progress: Callable[[float, str], None] = lambda share, what: None,
-) -> Measurement:
-    """Time passes and paired turns of plain and speculative decoding of one text, both ways."""
+) -> tuple[list[dict], Trace]:
+    """Time passes and paired turns of plain and speculative decoding of one text, both ways.
+
+    Returns the pair as a preset of the explorer, first in graphs if it can decode so, and every
+    token of the last speculative run.
+    """
     target, drafter = candidate.target, candidate.drafter(gamma)
     ids = torch.as_tensor(candidate.encode(text)).flatten().to(target.device)
     ways, why = both_ways(target, drafter, len(ids) + new_tokens + 16)
@@ -132,12 +121,11 @@ def measure(
         gain = fastest / median(pace[way, "drafted"])
         facts = [["over the fastest plain decoding", f"{gain:.2f}×"]]
         name = f"{label}, {way}" if len(ways) > 1 else label
-        presets.append(preset_of(name, machine, gamma, alone[way], times, rounds, facts))
-    compared = [[f"c {way}", f"{each['c']:.2f}"] for way, each in zip(ways, presets)]
+        presets.insert(0, preset_of(name, machine, gamma, alone[way], times, rounds, facts))
+    compared = [[f"c {way}", f"{each['c']:.2f}"] for way, each in zip(ways, presets[::-1])]
     compared += [["c in graphs", f"not measured: {why}"]] if why else []
     compared.append(["engines", "vLLM and SGLang run in graphs, transformers one by one"])
-    presets = [each | {"facts": compared + each["facts"]} for each in presets]
-    return Measurement(presets[-1], shown, presets[:-1])
+    return [each | {"facts": compared + each["facts"]} for each in presets], shown
 
 
 def preset_of(
@@ -188,7 +176,6 @@ class PairPanel:
 
     Attributes:
         explorer: The explorer.
-        last: The last `Measurement`; None before the first one and after an error.
     """
 
     def __init__(
@@ -201,11 +188,7 @@ class PairPanel:
     ):
         self._pairs = dict(pairs)
         self.max_new_tokens = max_new_tokens
-        self.last: Measurement | None = None
         self.explorer = Explorer.of_pairs(presets)
-        self._controls(prompts, gamma)
-
-    def _controls(self, prompts: Mapping[str, str], gamma: int) -> None:
         menu = lambda options, name: ipywidgets.Dropdown(options=options, description=name, **WIDE)
         word = lambda name, hint: ipywidgets.Text(description=name, placeholder=hint, **WIDE)
         self.pair = menu([*self._pairs, OWN], "Pair")
@@ -221,29 +204,30 @@ class PairPanel:
         self.progress = ipywidgets.FloatProgress(min=0, max=1, description="", **WIDE)
         self.progress.layout.visibility = "hidden"
         self.result = ipywidgets.HTML()
-        self._show_own()
-        self.pair.observe(lambda _: self._show_own(), "value")
+
+        def show_own(_=None) -> None:
+            for field in self.own:
+                field.layout.display = None if self.pair.value == OWN else "none"
+
+        show_own()
+        self.pair.observe(show_own, "value")
         self.button.on_click(lambda _: self.measure())
         choices = [self.pair, *self.own, self.prompt, self.text, self.gamma, self.temperature]
         parts = [*choices, self.button, self.progress, self.explorer, self.result]
         self.view = ipywidgets.VBox(parts)
 
-    def _show_own(self) -> None:
-        for field in self.own:
-            field.layout.display = None if self.pair.value == OWN else "none"
-
-    def measure(self) -> Measurement | None:
+    def measure(self) -> list[dict]:
         """Measure the chosen pair and put it into the explorer, or show the error that ended it."""
         self.button.disabled = True
         self.progress.layout.visibility = "visible"
         self.result.value = ""
+        presets: list[dict] = []
         try:
-            self.last = self._measure()
-            self._choose(self.last.preset, *self.last.others)
-            self.result.value = self.last.trace._repr_html_()
+            presets, shown = self._measure()
+            self._choose(presets)
+            self.result.value = shown._repr_html_()
         # a reader's choice can fail in many ways: no network, no memory, a text that is too long
         except Exception as error:
-            self.last = None
             self.result.value = (
                 f'<p role="alert"><strong>This run failed.</strong> {escape(type(error).__name__)}:'
                 f" {escape(str(error))}</p>"
@@ -251,9 +235,9 @@ class PairPanel:
         finally:
             self.button.disabled = False
             self.progress.layout.visibility = "hidden"
-        return self.last
+        return presets
 
-    def _measure(self) -> Measurement:
+    def _measure(self) -> tuple[list[dict], Trace]:
         def show(share: float, what: str) -> None:
             self.progress.value, self.progress.description = share, what
 
@@ -272,14 +256,13 @@ class PairPanel:
         text = self.text.value
         return measure(label, candidate, text, gamma, temperature, self.max_new_tokens, show)
 
-    def _choose(self, preset: dict, *others: dict) -> None:
-        labels = {each["label"] for each in (preset, *others)}
-        older = [*others, *(p for p in self.explorer.presets if p["label"] not in labels)]
-        numbers = {name: preset[name] for name in preset if self.explorer.has_trait(name)}
+    def _choose(self, presets: list[dict]) -> None:
+        labels = {each["label"] for each in presets}
+        older = [each for each in self.explorer.presets if each["label"] not in labels]
         with self.explorer.hold_trait_notifications():
-            self.explorer.set_trait("presets", [preset, *older])
-            for name, value in numbers.items():
-                self.explorer.set_trait(name, value)
+            self.explorer.set_trait("presets", [*presets, *older])
+            for name in filter(self.explorer.has_trait, presets[0]):
+                self.explorer.set_trait(name, presets[0][name])
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         """Return the live controls, and the explorer for a page without a kernel."""
