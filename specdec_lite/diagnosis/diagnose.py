@@ -83,31 +83,26 @@ def diagnose(
         loop = decode(target, drafter, domains, max_new_tokens, temperature, seed)
         graphs = decode_in_graphs(target, drafter, domains, max_new_tokens, temperature, seed)
         stage("looking for faults")
-        evidence = examine(target, drafter, loop, acceptance, controls, temperature, seed)
+        evidence = examine(target, drafter, loop, temperature, seed)
         stage("timing passes")
         alone, batches = time_passes(target, drafter, domains, loop.nodes)
         stage("concluding")
-        measured = Measured(loop, evidence, acceptance, alone, batches, graphs)
-        return conclude(measured, target, {name: len(rows) for name, rows in domains.items()})
+        times = {"alone": alone, "batches": batches, "graphs": graphs}
+        found = Measured(loop, temperature, acceptance, controls, **evidence, **times)
+        return conclude(found, target, {name: len(rows) for name, rows in domains.items()})
 
 
 def rows_of(texts, tokenizer, target: CausalLM) -> dict[str, list[Tensor]]:
     """Return {domain: rows of ids}; empty if the target has to write its own text."""
     if texts is None:
-        if tokenizer is None:
-            return {}
-        texts = {
-            name: [row["text"] for row in rows[:2]] for name, rows in evaluation_prompts().items()
-        }
-    if isinstance(texts, str) or not isinstance(texts, (Mapping, Sequence)) or not len(texts):
+        shipped = evaluation_prompts() if tokenizer is not None else {}
+        texts = {name: [row["text"] for row in rows[:2]] for name, rows in shipped.items()}
+    elif isinstance(texts, str) or not isinstance(texts, (Mapping, Sequence)) or not len(texts):
         raise ValueError(
             f"texts={texts!r}: must be None, texts, or {{domain: texts}}, at least one of them"
         )
     domains = texts if isinstance(texts, Mapping) else {"text": texts}
-    return {
-        str(name): [row_of(row, tokenizer, target) for row in rows]
-        for name, rows in domains.items()
-    }
+    return {str(n): [row_of(row, tokenizer, target) for row in rows] for n, rows in domains.items()}
 
 
 def row_of(text, tokenizer, target: CausalLM) -> Tensor:
@@ -131,17 +126,10 @@ def row_of(text, tokenizer, target: CausalLM) -> Tensor:
 
 def own_texts(target: CausalLM, seed: int, count: int = 3) -> list[Tensor]:
     """Return texts that the target writes at temperature 1, each after one random token."""
-    starts = torch.randint(
-        target.vocab_size, (count, 1), generator=torch.Generator().manual_seed(seed)
-    )
-    return [
-        torch.cat(
-            (
-                start.to(target.device),
-                generate(target, start, None, PROMPT, 1.0, stop_token_ids=(), seed=seed).tokens.to(
-                    target.device
-                ),
-            )
-        )
-        for start in starts
-    ]
+    rng = torch.Generator().manual_seed(seed)
+    starts = torch.randint(target.vocab_size, (count, 1), generator=rng)
+    texts = []
+    for start in starts:
+        out = generate(target, start, None, PROMPT, 1.0, stop_token_ids=(), seed=seed)
+        texts.append(torch.cat((start, out.tokens.cpu())).to(target.device))
+    return texts

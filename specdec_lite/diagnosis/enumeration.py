@@ -5,6 +5,7 @@
 
 import copy
 from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from specdec_lite.engine.cache import CacheReader, ReadOnlyCacheError
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import Proposal
-from specdec_lite.sampling import EnumeratingRng, Sampling, outcomes
+from specdec_lite.sampling import EnumeratingRng, Rng, Sampling, outcomes
 
 PROMPT = (1, 2, 0, 1, 2, 1)
 """A text that repeats itself, so that drafters which copy have something to copy."""
@@ -61,22 +62,60 @@ def tiny_draft(target: CausalLM, noise: float = 0.3, seed: int = 1) -> CausalLM:
     return CausalLM(model)
 
 
-class FaultFound(Exception):
-    """A fault of the drafter that ends a run.
+CAUSES = {
+    "invalid proposal": "a token or a row of probs is not valid",
+    "limits": "a proposal is larger than limits() states",
+    "target's cache": "drafting changes entries of the target's cache",
+    "states": "Proposal.states differ from the hidden states of the target's own pass",
+    "not repeatable": "equal choices of context.rng give different drafts: chance comes from"
+    " elsewhere, or a memory changes during a generation",
+    "argmax row": "a token is chosen, but a row with several possible tokens is reported: report"
+    " probs=None or a one-hot row",
+    "row before sampling": "the reported row is the one before temperature, top-k or top-p",
+    "row before exclusion": "a sibling is drawn without the tokens of its older siblings, but the"
+    " row that still contains them is reported",
+    "sorted siblings": "drawn siblings are sorted; they must keep the order in which they were"
+    " drawn",
+    "dropped draw": "a drawn token is discarded after its value was looked at",
+    "wrong row": "a token is not drawn from the row that is reported for it",
+    "error": "decoding with this drafter raises an error",
+    "greedy text": "at temperature 0 the text differs from the target's own",
+    "text": "the text does not have the target's distribution",
+}
+"""What can be wrong, the causes before their consequences."""
 
-    Args:
-        name: a key of `lossless.CAUSES`.
-        where: the round in which it was seen, with numbers.
+
+class Fault(Exception):
+    """One thing that is wrong with a drafter.
+
+    Attributes:
+        name: a key of `CAUSES`.
+        where: the setting and the round in which it was seen, with numbers.
     """
 
     def __init__(self, name: str, where: str):
-        super().__init__(name)
+        super().__init__(name, where)
         self.name = name
         self.where = where
 
+    def __str__(self) -> str:
+        return f"{self.name}: {CAUSES[self.name]}\n    {self.where}"
 
-class TooManyOutcomes(Exception):
+
+class TooManyOutcomes(ValueError):
     """More outcomes than are enumerated."""
+
+
+def label(sampling: Sampling) -> str:
+    """Return the settings in words."""
+    parts = [f"temperature {sampling.temperature:g}"]
+    parts += [] if sampling.top_k is None else [f"top-k {sampling.top_k}"]
+    parts += [] if sampling.top_p is None else [f"top-p {sampling.top_p:g}"]
+    return ", ".join(parts)
+
+
+class _Reached(Exception):
+    """The round whose drafts are enumerated has drafted."""
 
 
 class Watch(WrapperDrafter):
@@ -88,7 +127,9 @@ class Watch(WrapperDrafter):
         strict: whether the target's cache and the drafter's states are compared too.
 
     Attributes:
+        only: number of the round that is recorded, and after which a run ends; None: all rounds.
         drafts: {committed text: {choices so far: (their probability, the proposal)}}.
+        choices: number of choices that were made before each recorded round.
         outcomes: number of texts that were enumerated.
     """
 
@@ -96,7 +137,9 @@ class Watch(WrapperDrafter):
         super().__init__(inner)
         self.target = target
         self.strict = strict
+        self.only: int | None = None
         self.drafts: dict[tuple, dict[tuple, tuple[float, Proposal]]] = {}
+        self.choices: list[int] = []
         self.outcomes = 0
 
     def start(self, context: Context) -> Session:
@@ -110,46 +153,52 @@ class WatchedSession(WrapperSession):
     """The drafting of one generation, whose proposals are checked and recorded.
 
     Raises:
-        FaultFound: a proposal or the target's cache is wrong.
+        Fault: a proposal or the target's cache is wrong.
     """
 
     def __init__(self, watch: Watch, session: Session):
         super().__init__(watch, session)
         self.watch = watch
+        self.earlier = watch.only or 0  # rounds before the first that is recorded
 
     def propose(self, context: Context) -> Proposal:
+        if self.earlier:
+            self.earlier -= 1
+            return self.session.propose(context)
         watch, rng = self.watch, context.rng
+        before_draft = getattr(rng, "step", 0)
         before = _contents(context.cache) if watch.strict else []
         try:
             proposal = self.session.propose(context)
         except ReadOnlyCacheError as error:
-            raise FaultFound("target's cache", str(error)) from None
+            raise Fault("target's cache", str(error)) from None
         self.passes = self.session.passes
         where = f"after {context.tokens.tolist()}"
         length = len(context.tokens) - 1 if context.cache is None else context.cache.length
         if length != len(context.tokens) - 1:
-            raise FaultFound("target's cache", f"{where}: it has {length} tokens after drafting")
+            raise Fault("target's cache", f"{where}: it has {length} tokens after drafting")
         if not isinstance(proposal, Proposal):
             return proposal  # the round names it
         try:
             proposal.check_contents(context.vocab_size)
         except (ValueError, IndexError) as error:
-            raise FaultFound("invalid proposal", f"{where}: {error}") from None
+            raise Fault("invalid proposal", f"{where}: {error}") from None
         limits = watch.limits()
         if limits is not None and len(proposal.tree) > limits.nodes:
-            raise FaultFound(
-                "limits", f"{where}: {len(proposal.tree)} nodes, limits() states {limits}"
-            )
+            raise Fault("limits", f"{where}: {len(proposal.tree)} nodes, limits() states {limits}")
         if watch.strict:
             if not all(map(torch.equal, before, _contents(context.cache))):
-                raise FaultFound("target's cache", f"{where}: stored keys or values differ")
+                raise Fault("target's cache", f"{where}: stored keys or values differ")
             self._compare_states(context, proposal, where)
         if isinstance(rng, EnumeratingRng):
+            watch.choices.append(before_draft)
             group = watch.drafts.setdefault(tuple(context.tokens.tolist()), {})
             known = group.setdefault(rng.choices[: rng.step], (rng.weight, proposal))[1]
             if not _equal(known, proposal):
                 tokens = [each.tree.tokens.tolist() for each in (known, proposal)]
-                raise FaultFound("not repeatable", f"{where}: {tokens[0]}, then {tokens[1]}")
+                raise Fault("not repeatable", f"{where}: {tokens[0]}, then {tokens[1]}")
+        if watch.only is not None:
+            raise _Reached
         return proposal
 
     def _compare_states(self, context: Context, proposal: Proposal, where: str) -> None:
@@ -163,7 +212,7 @@ class WatchedSession(WrapperSession):
         fed = torch.cat((tokens[-1:], tree.tokens))
         own = target.score(fed, cache, tree, (block,)).hidden[block]
         if own.shape != rows.shape or (own - rows).abs().max() > 1e-6:
-            raise FaultFound("states", f"{where}: the rows after block {block} differ")
+            raise Fault("states", f"{where}: the rows after block {block} differ")
 
 
 def _contents(reader) -> list[Tensor]:
@@ -175,15 +224,11 @@ def _contents(reader) -> list[Tensor]:
 
 def _equal(first: Proposal, second: Proposal) -> bool:
     """Return whether two proposals have the same tree and the same rows."""
-    if first.tree.parents != second.tree.parents:
-        return False
-    if not torch.equal(first.tree.tokens, second.tree.tokens):
-        return False
+    trees = [(each.tree.parents, each.tree.tokens.tolist()) for each in (first, second)]
     if first.probs is None or second.probs is None:
-        return first.probs is second.probs
-    return first.probs.shape == second.probs.shape and bool(
-        torch.allclose(first.probs, second.probs, rtol=0, atol=1e-9)
-    )
+        return trees[0] == trees[1] and first.probs is second.probs
+    same = trees[0] == trees[1] and first.probs.shape == second.probs.shape
+    return same and torch.allclose(first.probs, second.probs, rtol=0, atol=1e-9)
 
 
 def enumerate_texts(
@@ -192,27 +237,35 @@ def enumerate_texts(
     """Return the exact distribution of the text, and the drafts that were made for it.
 
     Texts have three tokens, or two if there would be too many outcomes.
+
+    Raises:
+        TooManyOutcomes: two tokens have too many, too.
     """
-    for length in (3, 2):
+    for length, most in ((3, min(MOST_OF_LONG_TEXTS, max_outcomes)), (2, max_outcomes)):
         watch = Watch(drafter, target)
-        settings = (length, sampling.temperature, sampling.top_k, sampling.top_p, rule)
-
-        def text(rng, watch=watch, settings=settings):
-            steps = stream(target, PROMPT, watch, *settings, rng=rng)
-            return tuple(token for step in steps for token in step.tokens)
-
+        text = partial(_text, target, watch, sampling, rule, length)
         texts: dict[tuple[int, ...], float] = {}
         text(EnumeratingRng())  # twice, so that chance from elsewhere is seen
         for emitted, weight in outcomes(text):
             watch.outcomes += 1
             texts[emitted] = texts.get(emitted, 0.0) + weight
-            if watch.outcomes > (
-                max_outcomes if length == 2 else min(MOST_OF_LONG_TEXTS, max_outcomes)
-            ):
+            if watch.outcomes > most:
                 break
         else:
             return texts, watch
-    raise TooManyOutcomes
+    raise TooManyOutcomes(
+        f"the drafter has more than max_outcomes={max_outcomes} outcomes at {label(sampling)}:"
+        " make_drafter must return a smaller one, such as a chain of 2 tokens"
+    )
+
+
+def _text(
+    target: CausalLM, watch: Watch, sampling: Sampling, rule, length: int, rng: Rng
+) -> tuple[int, ...]:
+    """Return the tokens that are decoded after `PROMPT`."""
+    settings = (length, sampling.temperature, sampling.top_k, sampling.top_p, rule)
+    steps = stream(target, PROMPT, watch, *settings, rng=rng)
+    return tuple(token for step in steps for token in step.tokens)
 
 
 class SampledRng(EnumeratingRng):
@@ -228,10 +281,6 @@ class SampledRng(EnumeratingRng):
         return super()._choose(probs)
 
 
-class _Reached(Exception):
-    """The round whose drafts are enumerated has drafted."""
-
-
 def enumerate_rounds(
     target: CausalLM, drafter: Drafter, sampling: Sampling, rule, length: int
 ) -> Watch:
@@ -239,38 +288,16 @@ def enumerate_rounds(
 
     A round with more drafts than `MOST_OF_ONE_ROUND` is left out.
     """
-    settings = (length, sampling.temperature, sampling.top_k, sampling.top_p, rule)
-    rounds = Watch(drafter, target)
-    rng = SampledRng()
-    starts: list[int] = []  # number of choices made before each round
-
-    class Counted(WatchedSession):
-        def propose(self, context: Context) -> Proposal:
-            starts.append(rng.step)
-            return super().propose(context)
-
-    rounds.start = lambda context: Counted(rounds, drafter.start(context))
-    list(stream(target, PROMPT, rounds, *settings, rng=rng))
+    sampled, rng = Watch(drafter, target), SampledRng()
+    _text(target, sampled, sampling, rule, length, rng)
     watch = Watch(drafter, target)
-    for number, step in [*enumerate(starts)][::3]:
-
-        class Last(WatchedSession):
-            left = number
-
-            def propose(self, context: Context) -> Proposal:
-                if self.left:
-                    self.left -= 1
-                    return self.session.propose(context)
-                super().propose(context)
-                raise _Reached
-
-        watch.start = lambda context, kind=Last: kind(watch, drafter.start(context))
+    for watch.only, step in [*enumerate(sampled.choices)][::3]:
         pending = [rng.choices[:step]]
         count = 0
         while pending and count < MOST_OF_ONE_ROUND:
             replay = EnumeratingRng(pending.pop())
             with suppress(_Reached):
-                list(stream(target, PROMPT, watch, *settings, rng=replay))
+                _text(target, watch, sampling, rule, length, replay)
             pending += replay.others
             count += 1
         if pending:  # its draws are not complete, so they cannot be compared with their rows

@@ -5,10 +5,9 @@ is also compared with the row that the drafter reports for it, because a wrong r
 cause of a wrong distribution.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,13 +17,15 @@ from specdec_lite.acceptance.protocol import drawn_from
 from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.diagnosis.enumeration import (
+    CAUSES,
     PROMPT,
-    FaultFound,
+    Fault,
     TooManyOutcomes,
     Watch,
     distance,
     enumerate_rounds,
     enumerate_texts,
+    label,
     own_texts,
     tiny_draft,
     tiny_target,
@@ -48,44 +49,6 @@ SAMPLINGS = (
 GREEDY_TOKENS = 24
 MOST_OUTCOMES = 20_000
 """Outcomes to enumerate at each setting; a drafter that has more is not checked."""
-
-CAUSES = {
-    "invalid proposal": "a token or a row of probs is not valid",
-    "limits": "a proposal is larger than limits() states",
-    "target's cache": "drafting changes entries of the target's cache",
-    "states": "Proposal.states differ from the hidden states of the target's own pass",
-    "not repeatable": "equal choices of context.rng give different drafts: chance comes from"
-    " elsewhere, or a memory changes during a generation",
-    "argmax row": "a token is chosen, but a row with several possible tokens is reported: report"
-    " probs=None or a one-hot row",
-    "row before sampling": "the reported row is the one before temperature, top-k or top-p",
-    "row before exclusion": "a sibling is drawn without the tokens of its older siblings, but the"
-    " row that still contains them is reported",
-    "sorted siblings": "drawn siblings are sorted; they must keep the order in which they were"
-    " drawn",
-    "dropped draw": "a drawn token is discarded after its value was looked at",
-    "wrong row": "a token is not drawn from the row that is reported for it",
-    "error": "decoding with this drafter raises an error",
-    "greedy text": "at temperature 0 the text differs from the target's own",
-    "text": "the text does not have the target's distribution",
-}
-"""What can be wrong, the causes before their consequences."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong with a drafter.
-
-    Attributes:
-        name: a key of `CAUSES`.
-        where: the setting and the round in which it was seen, with numbers.
-    """
-
-    name: str
-    where: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {CAUSES[self.name]}\n    {self.where}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,43 +112,25 @@ def check_lossless(
     checks.whole("max_outcomes", max_outcomes, 1)
     target = tiny_target()
     drafter = _made(make_drafter, target, rule)
-    faults: dict[str, Fault] = {}
-    count = rows = 0
-    has_wrong_row = False
+    found = _Findings()
     for sampling in SAMPLINGS:
-        settings = target, drafter, sampling, rule, max_outcomes
-        try:
-            result = _outcome(_label(sampling), partial(enumerate_texts, *settings))
-        except TooManyOutcomes:
-            raise ValueError(
-                f"the drafter has more than max_outcomes={max_outcomes} outcomes at"
-                f" {_label(sampling)}: make_drafter must return a smaller one, such as a chain of 2"
-                " tokens"
-            ) from None
-        if isinstance(result, Fault):
-            faults.setdefault(result.name, result)
-            continue
-        texts, watch = result
-        count += watch.outcomes
-        fault, compared = _compare_rows(watch, sampling)
-        rows += compared
-        if fault is not None and not has_wrong_row:  # the first one; others follow from it
-            has_wrong_row = True
-            faults[fault.name] = fault
-        apart = distance(texts, own_texts(target, sampling, len(next(iter(texts)))))
-        if apart > TOLERANCE:
-            where = f"{_label(sampling)}: total variation {apart:.4f}"
-            faults.setdefault("text", Fault("text", where))
-    if not faults:
-        late, compared = _check_later_rounds(target, drafter, rule)
-        rows += compared
-        faults |= {late.name: late} if late else {}
-    for fault in _check_greedy(make_drafter, rule):
-        faults.setdefault(fault.name, fault)
+        with found.at(label(sampling)):
+            texts, watch = enumerate_texts(target, drafter, sampling, rule, max_outcomes)
+            found.outcomes += watch.outcomes
+            found.compare_rows(watch, sampling)
+            apart = distance(texts, own_texts(target, sampling, len(next(iter(texts)))))
+            if apart > TOLERANCE:
+                found.add("text", f"{label(sampling)}: total variation {apart:.4f}")
+    if not found.faults:
+        with found.at(f"{label(Sampling(1.0))}, a text of {GREEDY_TOKENS} tokens"):
+            settings = Sampling(1.0), rule, GREEDY_TOKENS
+            found.compare_rows(enumerate_rounds(target, drafter, *settings), Sampling(1.0))
+    _check_greedy(make_drafter, rule, found)
+    faults = found.faults
     if "not repeatable" in faults:  # everything else is a consequence
         faults = {"not repeatable": faults["not repeatable"]}
     ordered = tuple(faults[name] for name in CAUSES if name in faults)
-    return LosslessReport(type(drafter).__name__, ordered, count, rows)
+    return LosslessReport(type(drafter).__name__, ordered, found.outcomes, found.rows)
 
 
 def _made(make_drafter: Callable[[CausalLM], Drafter], target: CausalLM, rule) -> Drafter:
@@ -202,26 +147,6 @@ def _made(make_drafter: Callable[[CausalLM], Drafter], target: CausalLM, rule) -
     return drafter
 
 
-def _outcome(where: str, run: Callable[[], Any]) -> Any:
-    """Return what a run returns, or the fault that ended it."""
-    try:
-        return run()
-    except TooManyOutcomes:
-        raise
-    except FaultFound as found:
-        return Fault(found.name, f"{where}, {found.where}")
-    except Exception as error:
-        return Fault("error", f"{where}: {type(error).__name__}: {error}")
-
-
-def _label(sampling: Sampling) -> str:
-    """Return the settings in words."""
-    parts = [f"temperature {sampling.temperature:g}"]
-    parts += [] if sampling.top_k is None else [f"top-k {sampling.top_k}"]
-    parts += [] if sampling.top_p is None else [f"top-p {sampling.top_p:g}"]
-    return ", ".join(parts)
-
-
 # Reported rows ------------------------------------------------------------------------------------
 
 
@@ -232,41 +157,65 @@ class _Draw:
     Attributes:
         row: the reported row [V], in float64.
         older: tokens of the older siblings.
-        sorted: whether siblings descend by their probability in every outcome.
         weights: [V], probability of each token that was drawn.
+        sorted: whether siblings descend by their probability in every outcome.
     """
 
     row: Tensor
     older: tuple[int, ...]
+    weights: Tensor
     sorted: bool = True
-    weights: Tensor = field(init=False)
-
-    def __post_init__(self):
-        self.weights = torch.zeros_like(self.row)
 
 
-def _compare_rows(watch: Watch, sampling: Sampling) -> tuple[Fault | None, int]:
-    """Return the fault of the first wrong row, and the number of rows that were compared."""
-    fault = None
-    compared = 0
-    for text, drafts in watch.drafts.items():
-        draws: dict[tuple, _Draw] = {}
-        reached: dict[tuple, float] = {}
-        for weight, proposal in drafts.values():
-            _add(proposal, weight, draws, reached)
-        for (history, _), draw in draws.items():
-            compared += 1
-            mass = draw.weights.sum()
-            actual = draw.weights / mass
-            apart = (actual - draw.row).abs().sum().item() / 2
-            if apart > TOLERANCE and fault is None:
+class _Findings:
+    """What was found so far.
+
+    Attributes:
+        faults: the first fault of each name.
+        outcomes: number of texts that were enumerated.
+        rows: number of reported rows that were compared with the drawn tokens.
+    """
+
+    def __init__(self):
+        self.faults: dict[str, Fault] = {}
+        self.outcomes = self.rows = 0
+        self.has_wrong_row = False
+
+    def add(self, name: str, where: str) -> None:
+        """Keep a fault, unless one of its name is known."""
+        self.faults.setdefault(name, Fault(name, where))
+
+    @contextmanager
+    def at(self, where: str) -> Iterator[None]:
+        """Keep the fault or the error that ends what runs inside."""
+        try:
+            yield
+        except TooManyOutcomes:
+            raise
+        except Fault as fault:
+            self.add(fault.name, f"{where}, {fault.where}")
+        except Exception as error:
+            self.add("error", f"{where}: {type(error).__name__}: {error}")
+
+    def compare_rows(self, watch: Watch, sampling: Sampling) -> None:
+        """Compare every reported row with what was drawn; keep the first that is wrong."""
+        for text, drafts in watch.drafts.items():
+            draws: dict[tuple, _Draw] = {}
+            reached: dict[tuple, float] = {}
+            for weight, proposal in drafts.values():
+                _add(proposal, weight, draws, reached)
+            self.rows += len(draws)
+            for (history, _), draw in draws.items():
+                actual = draw.weights / draw.weights.sum()
+                if self.has_wrong_row or (actual - draw.row).abs().sum() / 2 <= TOLERANCE:
+                    continue
+                self.has_wrong_row = True  # others follow from it
                 rows = [each.weights.sum().item() for (h, _), each in draws.items() if h == history]
                 is_dropped = sum(rows) < reached[history] * (1 - TOLERANCE)
                 name = _cause(actual, draw, sampling, is_dropped, len(rows) == 1)
                 shown = [[round(x, 4) for x in row.tolist()] for row in (draw.row, actual)]
-                where = f"{_label(sampling)}, after {list(text)}: reported {shown[0]}"
-                fault = Fault(name, f"{where}, drawn from {shown[1]}")
-    return fault, compared
+                where = f"{label(sampling)}, after {list(text)}: reported {shown[0]}"
+                self.add(name, f"{where}, drawn from {shown[1]}")
 
 
 def _add(
@@ -280,20 +229,18 @@ def _add(
             continue
         history = after[parent]
         reached[history] = reached.get(history, 0.0) + weight
-        siblings = proposal.draws.get(parent, ())
-        pairs = [(row, tokens[node]) for node, row in siblings]
-        rows = [drawn_from(proposal, row, x, torch.zeros(x + 1)).double() for row, x in pairs]
-        values = [row[tokens[node]].item() for row, (node, _) in zip(rows, siblings)]
-        falls = all(a >= b for a, b in zip(values, values[1:]))
-        descends = falls and len(set(values)) > 1
+        siblings = [(node, tokens[node], row) for node, row in proposal.draws.get(parent, ())]
+        rows = [drawn_from(proposal, r, x, torch.zeros(x + 1)).double() for _, x, r in siblings]
+        values = [row[token].item() for row, (_, token, _) in zip(rows, siblings)]
+        is_sorted = len(values) > 1 and values == sorted(values, reverse=True)
         older: tuple[int, ...] = ()
-        for (node, _), row in zip(siblings, rows):
+        for (node, token, _), row in zip(siblings, rows):
             key = tuple(row.tolist())
-            draw = draws.setdefault((history, key), _Draw(row, older))
-            draw.sorted &= descends or len(set(values)) == 1 and len(values) > 1
-            draw.weights[tokens[node]] += weight
-            older = (*older, tokens[node])
-            history = (*history, (key, tokens[node]))
+            draw = draws.setdefault((history, key), _Draw(row, older, torch.zeros_like(row)))
+            draw.sorted &= is_sorted
+            draw.weights[token] += weight
+            older = (*older, token)
+            history = (*history, (key, token))
             after.setdefault(node, (*history, "children"))
             reached[history] = reached.get(history, 0.0) + weight
 
@@ -316,43 +263,23 @@ def _cause(
         return "dropped draw"
     if actual.max() > 1 - TOLERANCE and is_only_row:
         return "argmax row"
-    if draw.sorted:
-        return "sorted siblings"
-    return "wrong row"
-
-
-def _check_later_rounds(target: CausalLM, drafter: Drafter, rule) -> tuple[Fault | None, int]:
-    """Return the fault of the first wrong row of a long text, and the number of rows compared."""
-    sampling = Sampling(1.0)
-    where = f"{_label(sampling)}, a text of {GREEDY_TOKENS} tokens"
-    settings = target, drafter, sampling, rule, GREEDY_TOKENS
-    watch = _outcome(where, partial(enumerate_rounds, *settings))
-    if isinstance(watch, Fault):
-        return watch, 0
-    return _compare_rows(watch, sampling)
+    return "sorted siblings" if draw.sorted else "wrong row"
 
 
 # Greedy text --------------------------------------------------------------------------------------
 
 
-def _check_greedy(make_drafter: Callable[[CausalLM], Drafter], rule) -> list[Fault]:
-    """Return the faults of greedy text and of one sampled text, with strict checks."""
+def _check_greedy(make_drafter: Callable[[CausalLM], Drafter], rule, found: _Findings) -> None:
+    """Add the faults of greedy text and of one sampled text, with strict checks."""
     target = tiny_target(16, seed=1)
     prompt = [3, 7, 1, 12, 3, 7, 1, 9, 3, 7]
     plain = generate(target, prompt, max_new_tokens=GREEDY_TOKENS).tokens.tolist()
-    faults = []
     for temperature in (0.0, 1.0):
-
-        def decoded(temperature=temperature):
-            drafter = Watch(make_drafter(target), target, strict=True)
-            return generate(target, prompt, drafter, GREEDY_TOKENS, temperature, rule=rule, seed=0)
-
-        out = _outcome(f"temperature {temperature:g}", decoded)
-        if isinstance(out, Fault):
-            faults.append(out)
-            continue
-        if not temperature and out.tokens.tolist() != plain:
-            pairs = zip(out.tokens.tolist(), plain)
-            first = next(i for i, (ours, theirs) in enumerate(pairs) if ours != theirs)
-            faults.append(Fault("greedy text", f"token {first} of {GREEDY_TOKENS} differs first"))
-    return faults
+        with found.at(f"temperature {temperature:g}"):
+            watch = Watch(make_drafter(target), target, strict=True)
+            out = generate(target, prompt, watch, GREEDY_TOKENS, temperature, rule=rule, seed=0)
+            pairs = enumerate(zip(out.tokens.tolist(), plain, strict=True))
+            differ = [i for i, (ours, theirs) in pairs if ours != theirs]
+            if differ and not temperature:
+                where = f"token {differ[0]} of {GREEDY_TOKENS} differs first"
+                found.add("greedy text", where)

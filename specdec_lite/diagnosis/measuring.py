@@ -1,7 +1,8 @@
 """What a diagnosis measures: acceptance without decoding, a short loop, and single passes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 from specdec_lite.batch import generate_batch
 from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
-from specdec_lite.diagnosis.faults import Evidence, Opening
-from specdec_lite.diagnosis.offline import Offline, offline
+from specdec_lite.diagnosis.offline import offline
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.whole_draft import both_ways
@@ -25,6 +25,9 @@ PROMPT = 96
 """The most tokens of a text that the loop continues."""
 LEAST = 16
 """The fewest tokens of a text."""
+Opening = tuple[float, float, float]
+"""Of a first drafted token: 1 if it was accepted, else 0; the probability of that, from the two models'
+rows at the same position; the same probability if q's likeliest token were drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +80,37 @@ class Measured:
 
     Attributes:
         loop: the runs of the loop.
-        evidence: the measurements for the questions about faults.
+        temperature: of the loop.
         acceptance: {domain: acceptance without decoding, of every text}; empty if no model drafts.
+        controls: {control: acceptance}, which must be low.
+        parity: greedy acceptance of the target as its own draft.
+        in_batch: the same for rows of different lengths that share their passes; NaN for Hugging Face
+            models, which are not asked.
+        openings: first drafted tokens of all rounds of the loop, as `first_tokens` returns them.
+        sampled: first drafted tokens of a short loop at temperature 1.
+        is_chosen: whether drafts above temperature 0 are chosen, not drawn.
         alone: {k or "draft": seconds of a pass}.
         batches: {B: T(B, nodes + 1) ÷ T(B, 1)}.
         graphs: the same texts with passes and drafts in graphs, or why there are none.
     """
 
     loop: Loop
-    evidence: Evidence
-    acceptance: dict[str, list[Offline]]
-    alone: dict
-    batches: dict[int, float]
+    temperature: float
+    acceptance: dict[str, list[dict[str, Tensor]]] = field(default_factory=dict)
+    controls: dict[str, float] = field(default_factory=dict)
+    parity: float = float("nan")
+    in_batch: float = float("nan")
+    openings: Sequence[Opening] = ()
+    sampled: Sequence[Opening] = ()
+    is_chosen: bool = False
+    alone: dict = field(default_factory=dict)
+    batches: dict[int, float] = field(default_factory=dict)
     graphs: Loop | str = ""
+
+    @property
+    def drawn(self) -> dict[str, list[np.ndarray]]:
+        """The probability [n − 1] that a token drawn from q is accepted, of every text."""
+        return {n: [row["drawn"].numpy() for row in rows] for n, rows in self.acceptance.items()}
 
 
 def text_model(drafter: Drafter) -> CausalLM | None:
@@ -119,7 +140,7 @@ def without_decoding(
         "target shifted by one": offline(target, draft, row, shift=1),
         "draft reads the tokens in another order": offline(target, draft, row, draft_tokens=mixed),
     }
-    return acceptance, {name: float(each.drawn.mean()) for name, each in controls.items()}
+    return acceptance, {name: float(each["drawn"].mean()) for name, each in controls.items()}
 
 
 def decode(
@@ -180,41 +201,24 @@ def decode_in_graphs(target: CausalLM, drafter: Drafter, *rest) -> Loop | str:
 
 
 def examine(
-    target: CausalLM,
-    drafter: Drafter,
-    loop: Loop,
-    acceptance: dict,
-    controls: dict[str, float],
-    temperature: float,
-    seed: int,
-) -> Evidence:
-    """Return the measurements for the questions about faults."""
+    target: CausalLM, drafter: Drafter, loop: Loop, temperature: float, seed: int
+) -> dict[str, Any]:
+    """Return the fields of `Measured` from parity to is_chosen."""
     prompt = loop.texts[0][0][:LEAST]
     itself = ModelDrafter(target, max(1, min(loop.levels, 4)))
-    draft = text_model(drafter)
-    openings: list[Opening] = []
-    sampled: list[Opening] = []
-    is_chosen = False
-    if draft is not None:
-        for text, steps in loop.texts:
-            openings += first_tokens(target, draft, text, steps, temperature)
-        run = generate(target, prompt, drafter, 4 * LEAST, 1.0, stop_token_ids=(), seed=seed)
-        text = torch.cat((prompt, run.tokens.to(prompt.device)))
-        sampled = first_tokens(target, draft, text, run.steps, 1.0)
-        drawn = [q for step in run.steps for q in step.q]
-        is_chosen = bool(drawn) and all(q == 1 for q in drawn)
-    rows = {name: [each.drawn for each in texts] for name, texts in acceptance.items()}
-    return Evidence(
-        temperature,
-        generate(target, prompt, itself, 2 * LEAST, stop_token_ids=()).stats.acceptance_rate,
-        in_a_batch(target, itself, loop),
-        openings,
-        sampled,
-        is_chosen,
-        loop.steps,
-        rows,
-        controls,
-    )
+    alone = generate(target, prompt, itself, 2 * LEAST, stop_token_ids=()).stats.acceptance_rate
+    found = {"parity": alone, "in_batch": in_a_batch(target, itself, loop)}
+    if (draft := text_model(drafter)) is None:
+        return found
+    openings = [first_tokens(target, draft, *text, temperature) for text in loop.texts]
+    run = generate(target, prompt, drafter, 4 * LEAST, 1.0, stop_token_ids=(), seed=seed)
+    text = torch.cat((prompt, run.tokens.to(prompt.device)))
+    drawn = [q for step in run.steps for q in step.q]
+    return found | {
+        "openings": sum(openings, []),
+        "sampled": first_tokens(target, draft, text, run.steps, 1.0),
+        "is_chosen": bool(drawn) and all(q == 1 for q in drawn),
+    }
 
 
 def in_a_batch(target: CausalLM, itself: Drafter, loop: Loop) -> float:
@@ -238,18 +242,12 @@ def first_tokens(
     Shapes: text [n].
     """
     rows = offline(target, draft, text, temperature or 1.0)
-    expected = rows.at(temperature)
-    chosen = rows.chosen if temperature else rows.greedy
-    position = len(text) - sum(len(step.tokens) for step in steps)
+    expected, chosen = (rows[n if temperature else "greedy"].tolist() for n in ("drawn", "chosen"))
+    position = len(text) - sum(len(step.tokens) for step in steps) - 1
     openings = []
     for step in steps:
         if step.tests and step.tests[0]:
-            values = (
-                float(step.accepted > 0),
-                float(expected[position - 1]),
-                float(chosen[position - 1]),
-            )
-            openings.append(Opening(*values))
+            openings.append((float(step.accepted > 0), expected[position], chosen[position]))
         position += len(step.tokens)
     return openings
 

@@ -4,7 +4,6 @@ The acceptance of the first node of each round of a real loop must agree with th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,25 +14,6 @@ from specdec_lite.sampling import Sampling
 
 CHUNK = 64
 """Rows that are scored at a time; each holds V numbers, for both models."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offline:
-    """Acceptance probabilities at every position of a text, each [n − 1].
-
-    Attributes:
-        drawn: Σ min(p, q), the probability that a token drawn from q is accepted.
-        chosen: p of q's likeliest token, the probability that a chosen token is accepted.
-        greedy: 1 if both argmaxes agree, else 0.
-    """
-
-    drawn: Tensor
-    chosen: Tensor
-    greedy: Tensor
-
-    def at(self, temperature: float) -> Tensor:
-        """Return the acceptance [n − 1] that a loop at a temperature has."""
-        return self.drawn if temperature else self.greedy
 
 
 def rows(model: CausalLM, tokens: Tensor) -> Iterator[Tensor]:
@@ -54,8 +34,11 @@ def offline(
     temperature: float = 1.0,
     draft_tokens: Tensor | None = None,
     shift: int = 0,
-) -> Offline:
-    """Compare the two models on a text.
+) -> dict[str, Tensor]:
+    """Return the acceptance probabilities at every position of a text, each [n − 1].
+
+    "drawn": Σ min(p, q), that of a token drawn from q. "chosen": p of q's likeliest token, that of a
+    chosen token. "greedy": 1 if both argmaxes agree, else 0.
 
     Shapes: tokens [n], draft_tokens [n].
     """
@@ -72,4 +55,4 @@ def offline(
         parts["drawn"].append(torch.minimum(p, q).sum(-1).cpu())
         parts["chosen"].append(p.gather(-1, guess[:, None])[:, 0].cpu())
         parts["greedy"].append((guess == p_logits.argmax(-1)).double().cpu())
-    return Offline(**{name: torch.cat(values).double() for name, values in parts.items()})
+    return {name: torch.cat(values).double() for name, values in parts.items()}

@@ -6,12 +6,12 @@ from statistics import median
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from specdec_lite import theory
 from specdec_lite.diagnosis import report
 from specdec_lite.diagnosis.faults import Fault, faults
 from specdec_lite.diagnosis.measuring import Loop, Measured
-from specdec_lite.diagnosis.offline import Offline
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
@@ -134,10 +134,10 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
         best_speedup=gain,
         needed=curve.needed(alpha["value"], loop.levels) if alpha and loop.levels else {},
         offline={name: mean_rates(rows) for name, rows in measured.acceptance.items()},
-        controls=measured.evidence.controls,
+        controls=measured.controls,
         same_text=loop.same,
         graphs=graphs,
-        faults=faults(measured.evidence),
+        faults=faults(measured),
         setting=setting(measured, target, texts),
     )
 
@@ -195,10 +195,9 @@ def full_batch(tau: float, batches: Mapping[int, float]) -> int | None:
     return next((batch for batch, cost in sorted(batches.items()) if cost > tau), None)
 
 
-def mean_rates(rows: Sequence[Offline]) -> dict[str, float]:
-    """Return the mean acceptance over all positions of several texts."""
-    kinds = ("drawn", "chosen", "greedy")
-    return {kind: float(torch.cat([getattr(row, kind) for row in rows]).mean()) for kind in kinds}
+def mean_rates(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Return the mean acceptance over all positions of several texts, by kind."""
+    return {kind: float(torch.cat([row[kind] for row in rows]).mean()) for kind in rows[0]}
 
 
 def setting(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> dict:
@@ -206,7 +205,7 @@ def setting(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> d
     return {
         "levels": measured.loop.levels,
         "nodes": measured.loop.nodes,
-        "temperature": measured.evidence.temperature,
+        "temperature": measured.temperature,
         "dtype": str(target.dtype).removeprefix("torch."),
         "device": str(target.device),
         "texts": dict(texts),

@@ -244,7 +244,7 @@ DRAWN = [
 def test_a_cause_is_concluded_from_what_was_drawn(name, actual, reported, more):
     row = lambda values: torch.tensor(values, dtype=torch.float64)
     about = {"older": (), "is_sorted": False, "is_dropped": False, "is_only_row": True} | more
-    draw = lossless._Draw(row(reported), about.pop("older"), about.pop("is_sorted"))
+    draw = lossless._Draw(row(reported), about.pop("older"), row([]), about.pop("is_sorted"))
     assert lossless._cause(row(actual), draw, Sampling(top_k=2), **about) == name
 
 

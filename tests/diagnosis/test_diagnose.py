@@ -23,9 +23,8 @@ from models_zoo import shipped
 
 from specdec_lite import TokenTree, __main__ as command, diagnose, theory
 from specdec_lite.diagnosis import report, verdict
-from specdec_lite.diagnosis.faults import Evidence, Opening, faults
+from specdec_lite.diagnosis.faults import faults
 from specdec_lite.diagnosis.measuring import Loop, Measured
-from specdec_lite.diagnosis.offline import Offline
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 
 
@@ -128,18 +127,17 @@ def worked(draft=0.4, verify=1.2, other=0.2, tokens=3, nodes=4, levels=4):
     parents = [*range(-1, levels - 1)] + [-1] * (nodes - levels)
     tree = TokenTree([0] * nodes, parents)
     step = SimpleNamespace(tree=tree, drafting=draft / 100, verifying=verify / 100)
-    step.other = other / 100
+    step.other, step.tests = other / 100, ()
     plain = SimpleNamespace(tree=TokenTree([], []), drafting=0, verifying=0.01, other=0.001)
     of = lambda value: np.full((2, 2), value, float)
     seconds = of((draft + verify + other) / 100 / tokens)
     counts = map(of, (2 * tokens, 2, 2 * tokens - 2, 5))
     loop = Loop(of(0.011), seconds, *counts, [step] * 8, [plain] * 8, [], 1.0)
     alone = {1: 0.01, 5: 0.012, 9: 0.016, 17: 0.024, "draft": 0.0009}
-    evidence = Evidence(0.0, controls={"shifted": 0.1})
-    rows = Offline(*torch.tensor([[0.8, 0.6], [0.9, 0.7], [1.0, 0.0]]).double())
-    measured = Measured(
-        loop, evidence, {"code": [rows]}, alone, {1: 1.2, 4: 1.5, 16: 3.5}, "no GPU"
-    )
+    values = torch.tensor([[0.8, 0.6], [0.9, 0.7], [1.0, 0.0]]).double()
+    rows = {"code": [dict(zip(("drawn", "chosen", "greedy"), values))]}
+    more = {"alone": alone, "batches": {1: 1.2, 4: 1.5, 16: 3.5}, "graphs": "no GPU"}
+    measured = Measured(loop, 0.0, rows, {"shifted": 0.1}, **more)
     return verdict.conclude(measured, shipped().target, {"code": 2})
 
 
@@ -205,7 +203,7 @@ def test_a_curve_finds_where_a_draft_breaks_even():
 
 def test_without_decoding_it_agrees_with_the_loop(concluded):
     measured, sound = concluded
-    assert measured.evidence.parity == measured.evidence.in_batch == 1
+    assert measured.parity == measured.in_batch == 1
     assert measured.alone.keys() == {1, 2, 3, 5, 9, 17, "draft"}
     assert set(sound.offline) == {"code", "data", "prose"}
     for rates in sound.offline.values():
@@ -281,7 +279,7 @@ def test_where_a_machine_is_full_no_draft_pays():
     assert verdict.full_batch(3.0, {1: 1.1, 16: 2.9}) is None
 
 
-FIRST = lambda online, offline, chosen, count=20: [Opening(online, offline, chosen)] * count
+FIRST = lambda *opening, count=20: [opening] * count
 DEEP = lambda later: [SimpleNamespace(tests=(1, 1), accepted=1 + (n < later)) for n in range(20)]
 HALVES = lambda early, late, count=128: {
     "text": [torch.tensor([early, early - 0.01, late, late - 0.01]).repeat_interleave(count // 4)]
@@ -297,7 +295,7 @@ SEEN = [
     ("", {"offline": HALVES(0.12, 0.12), "controls": {"shifted": 0.12}}),
     ("stale", {"openings": FIRST(0.5, 0.6, 0.6)}),
     ("", {"openings": FIRST(0.56, 0.6, 0.6)}),
-    ("", {"openings": FIRST(0.5, 0.6, 0.6, 11)}),
+    ("", {"openings": FIRST(0.5, 0.6, 0.6, count=11)}),
     ("", {"openings": FIRST(0.5, 0.6, 0.5), "is_chosen": True}),
     ("stale", {"openings": FIRST(0.4, 0.6, 0.5), "is_chosen": True}),
     ("depth", {"steps": DEEP(2)}),
@@ -316,7 +314,11 @@ SEEN = [
 
 @pytest.mark.parametrize("name, seen", SEEN)
 def test_a_fault_is_concluded_from_what_shows_it_and_from_no_less(name, seen):
-    found = faults(Evidence(0.0, **seen))
+    loop = SimpleNamespace(steps=seen.get("steps", ()))
+    texts = seen.get("offline", {}).items()
+    rows = {domain: [{"drawn": row} for row in rows] for domain, rows in texts}
+    rest = {field: value for field, value in seen.items() if field not in ("steps", "offline")}
+    found = faults(Measured(loop, 0.0, rows, **rest))
     assert [fault.name for fault in found] == [name] * bool(name)
     assert all((ROOT / f"{fault.page}.ipynb").is_file() for fault in found)
 
