@@ -110,13 +110,13 @@ def one_after_another(record: Record, gamma: int) -> Replay:
     return saguaro(record, gamma, fan=None)
 
 
-def saguaro(record: Record, gamma: int, fan: int | None = 3, batch: float = 1.0) -> Replay:
+def saguaro(record: Record, gamma: int, fan: int | None = 3) -> Replay:
     """Schedule Saguaro: during verification, prepare drafts for the likely verdicts.
 
     For every possible number of accepted tokens, the draft predicts the `fan` likeliest tokens that
-    may follow, and drafts after each of them in one batch, which takes `batch` times as long as one
-    draft. If the verdict is among them, the next draft is ready; otherwise it is drafted after the
-    verdict. Source: arXiv 2603.03251 (Saguaro).
+    may follow, and drafts after each of them in one batch, which takes as long as one draft. If the
+    verdict is among them, the next draft is ready; otherwise it is drafted after the verdict.
+    Source: arXiv 2603.03251 (Saguaro).
     """
     whole("gamma", gamma, 1)
     clock = Clock()
@@ -136,8 +136,7 @@ def saguaro(record: Record, gamma: int, fan: int | None = 3, batch: float = 1.0)
             # at rank 1. The bonus token after a fully accepted block may have rank 0.
             rank = record.ranks[position - 1] + (accepted == gamma)
             hit = 1 <= rank <= fan
-            duration = batch * gamma * record.draft
-            prepared = clock.run("draft", duration, start, "prepare", float(hit))
+            prepared = clock.run("draft", gamma * record.draft, start, "prepare", float(hit))
             ready = max(prepared, end) if hit else None
     return Replay(clock, len(record.ranks), rounds)
 
@@ -171,13 +170,12 @@ def pearl(record: Record, gamma: int) -> Replay:
     return Replay(clock, len(record.ranks), rounds)
 
 
-def amusd(record: Record, most: int = 32) -> Replay:
+def amusd(record: Record) -> Replay:
     """Schedule AMUSD: draft and target run without waiting for each other.
 
-    The target verifies the tokens that have been drafted so far. After a rejection the draft starts
-    again after the recovered token. Source: arXiv 2410.17375 (AMUSD).
+    The target verifies the tokens that have been drafted so far, at most 32. After a rejection the
+    draft starts again after the recovered token. Source: arXiv 2410.17375 (AMUSD).
     """
-    whole("most", most, 1)
     clock = Clock()
     position = rounds = 0
     first, start = 0, 0.0  # position and time at which the draft last started
@@ -185,7 +183,7 @@ def amusd(record: Record, most: int = 32) -> Replay:
         verified = position - first
         now = max(clock.free.get("target", 0.0), start + (verified + 1) * record.draft)
         drafted = int((now - start) / record.draft + 1e-9)
-        count = min(drafted - verified, most)
+        count = min(drafted - verified, 32)
         accepted = record.accepted(position, count)
         end = clock.run("target", record.verify(count), now, "verify", accepted / count)
         rounds += 1

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from specdec_lite import checks, theory
-from specdec_lite.simulation.goodput import PassTimes, estimated
+from specdec_lite.simulation.goodput import PassTimes
 
 BENCH = "llama-bench -m target.gguf -p 1,2,3,4,5,8 -n 0"
 """Command that measures T(1), T(2) … of a backend; `-m draft.gguf -n 64 -p 0` measures a draft."""
@@ -274,11 +274,6 @@ class Estimate:
             return "loses"
         return "pays" if self.low > 1.05 and not self.doubts else "measure"
 
-    def price(self, per_hour: float) -> tuple[float, float]:
-        """Return the price of a million tokens, decoded plainly and with drafts."""
-        million = per_hour / 3600 * 1e6 / self.batch
-        return million * self.step, million * self.round / self.tokens
-
     def within(self, low: float, high: float) -> "Estimate":
         """Return this estimate with another band."""
         return replace(self, low=low, high=high)
@@ -484,21 +479,6 @@ def schedule(
         most = max(range(most + 1), key=lambda gamma: (round(gains[gamma], 2), -gamma))
         ranges.append((begin, end, most))
     return [*ranges, (65, 512, 0)]
-
-
-def tabulate(
-    target: Network, draft: Network, hardware: Hardware, context: float = 0.0
-) -> PassTimes:
-    """Return the table T(B, k) that `goodput` and `simulate` need, overheads included."""
-    check_sizes(target, hardware, 1, context)
-
-    def seconds(batch: int, tokens: int) -> float:
-        alone = FITTED.seconds(target, hardware, batch, tokens, context)
-        if tokens == 1:
-            return alone + FITTED.rest_of_step(batch)
-        return alone + FITTED.rest_of_round(batch, tokens - 1)
-
-    return estimated(seconds, lambda b: FITTED.draft_seconds(draft, hardware, b, context))
 
 
 def bench_times(rates: dict[int, float], draft_rate: float = math.inf) -> PassTimes:

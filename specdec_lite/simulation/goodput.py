@@ -162,17 +162,3 @@ def crossing(low: int, high: int, load: float, tau: float, gamma: int, times: Pa
     first, last = times.of_round(low, gamma), times.of_round(high, gamma)
     slope = (last - first) / (high - low)
     return load * (first - slope * low) / (tau - load * slope)
-
-
-def best_under_load(load: float, alpha: float, times: PassTimes, slots: int) -> int:
-    """Return the γ with the lowest latency under a constant load.
-
-    If every γ is overloaded, this is the γ with the highest capacity. The smallest γ wins among
-    equals.
-    """
-
-    def cost(gamma: int) -> tuple[bool, float]:
-        state = steady(load, alpha, gamma, times, slots)
-        return state.is_overloaded, -state.capacity if state.is_overloaded else state.latency
-
-    return min(range(times.largest_gamma + 1), key=cost)

@@ -1,8 +1,8 @@
 """Simulate a server whose requests arrive at random and share a batch.
 
 The clock is virtual: the seconds of a round come from a table (`goodput.PassTimes`). Each round
-admits waiting requests while slots are free, and reads their prompts. Admitted requests emit their
-first token in this round, without a draft. For all other requests the accepted drafts are drawn at
+admits waiting requests while slots are free. Admitted requests emit their first token in this
+round, without a draft. For all other requests the accepted drafts are drawn at
 random. `batch` decodes real models.
 """
 
@@ -66,16 +66,6 @@ class Served:
     admitted: float
     done: float
 
-    @property
-    def wait(self) -> float:
-        """Seconds from arrival to admission."""
-        return self.admitted - self.request.arrival
-
-    @property
-    def latency(self) -> float:
-        """Seconds from arrival to the last token."""
-        return self.done - self.request.arrival
-
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -121,12 +111,9 @@ class Run:
     @property
     def latency_per_token(self) -> float:
         """Mean over requests of the seconds from arrival to the last token, per token."""
-        return float(np.mean([each.latency / each.request.tokens for each in self.served]))
-
-    @property
-    def mean_gamma(self) -> float:
-        """Mean γ of a round."""
-        return float(np.mean([each.gamma for each in self.rounds]))
+        return float(
+            np.mean([(s.done - s.request.arrival) / s.request.tokens for s in self.served])
+        )
 
 
 def poisson(
@@ -198,7 +185,6 @@ def simulate(
     policy: Policy,
     slots: int,
     rng: np.random.Generator,
-    prefill: float = 0.0,
     schedule: Schedule | None = None,
 ) -> Run:
     """Serve all requests, first come first served.
@@ -217,7 +203,6 @@ def simulate(
         begin = now
         while waiting and waiting[0].arrival <= begin and len(running) < slots:
             running.append(Running(waiting.popleft(), begin))
-            now += prefill
         gamma = policy([each.alpha for each in running])
         widest = min(gamma, max(each.left for each in running) - 1)
         drafts = [each.draft(0 if each.admitted == begin else gamma, rng) for each in running]

@@ -16,8 +16,8 @@ from specdec_book.viz.interactives import WIDTHS
 from specdec_lite import roofline, theory
 from specdec_lite.sampling import Sampling
 from specdec_lite.simulation import advice
-from specdec_lite.simulation.estimate import FITTED, Hardware, tabulate
-from specdec_lite.simulation.goodput import PassTimes, best_under_load, goodput, steady
+from specdec_lite.simulation.estimate import FITTED, Hardware
+from specdec_lite.simulation.goodput import PassTimes, estimated as tabulated, goodput, steady
 from specdec_lite.tree import TokenTree
 
 ALPHAS, GAMMAS = (0, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 1), (1, 2, 3, 5, 8, 24)
@@ -112,7 +112,13 @@ NETWORKS = {0: (serving.DENSE, serving.SMALL), 3: (serving.MIXTURE, serving.NOTH
 def times_of(pair: int, machine: int, context: int) -> PassTimes:
     names = ("bandwidth", "throughput", "per_layer", "gpus")
     hardware = Hardware(*(serving.MACHINES[machine][name] for name in names))
-    return tabulate(*NETWORKS[pair], hardware, context)
+    target, draft = NETWORKS[pair]
+
+    def seconds(batch: int, k: int) -> float:
+        rest = FITTED.rest_of_round(batch, k - 1) if k > 1 else FITTED.rest_of_step(batch)
+        return FITTED.seconds(target, hardware, batch, k, context) + rest
+
+    return tabulated(seconds, lambda b: FITTED.draft_seconds(draft, hardware, b, context))
 
 
 def estimated(pair: dict, machine: dict, engine: dict, context: int) -> dict:
@@ -132,6 +138,17 @@ def flow(entry: dict, load: float, alpha: float, gamma: int, slots: int) -> dict
     state = steady(load, alpha, gamma, read(entry), slots)
     numbers = {name: getattr(state, name) for name in ("batch", "latency", "capacity")}
     return numbers | {"overloaded": state.is_overloaded}
+
+
+def best_under_load(entry: dict, load: float, alpha: float, slots: int) -> int:
+    """Return the γ with the lowest latency; if every γ is overloaded, the highest capacity."""
+
+    def cost(gamma: int) -> tuple[bool, float]:
+        state = flow(entry, load, alpha, gamma, slots)
+        full = state["overloaded"]
+        return full, -state["capacity"] if full else state["latency"]
+
+    return min(range(entry["tokens"][-1]), key=cost)
 
 
 def loads(shares: Iterable[float]) -> Iterable[tuple[dict, float]]:
@@ -228,7 +245,7 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
         ),
         (
             "bestUnderLoad",
-            lambda entry, load, alpha, slots: best_under_load(load, alpha, read(entry), slots),
+            best_under_load,
             [(*each, 0.7, each[0]["batches"][-1]) for each in loads((0.05, 0.6, 0.97))],
         ),
         (
