@@ -8,9 +8,10 @@ from models_zoo import PROMPT
 from text_laws import model_named
 
 from specdec_lite import generate
-from specdec_lite.drafters.block_head import BlockHead, Correction, Selector
-from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, MtpHead, ParallelEagleHead
+from specdec_lite.drafters.block_diffusion import BlockHead
+from specdec_lite.drafters.eagle import Eagle1Head, Eagle3Head, MtpHead, ParallelEagleHead
 from specdec_lite.drafters.heads import ExitHead, Heads, HydraHeads, MlpSpeculator
+from specdec_lite.drafters.parallel import Correction, Selector
 from specdec_lite.drafters.self_drafts import LookaheadRows
 
 FEATURE_HEADS = {"eagle1": Eagle1Head, "eagle3": Eagle3Head, "mtp": MtpHead}

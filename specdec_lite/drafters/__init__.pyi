@@ -2,6 +2,7 @@
 
 from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.drafters.bandit import BanditDrafter, automatic
+from specdec_lite.drafters.block_diffusion import BlockDiffusionDrafter
 from specdec_lite.drafters.chain import draft_chain
 from specdec_lite.drafters.combined import (
     CascadeDrafter,
@@ -14,7 +15,12 @@ from specdec_lite.drafters.combined import (
 from specdec_lite.drafters.copying import PromptLookupDrafter, ReferenceLookupDrafter, SuffixDrafter
 from specdec_lite.drafters.eagle import EagleDrafter, MtpDrafter
 from specdec_lite.drafters.fixed_point import JacobiDrafter, LookaheadDrafter
-from specdec_lite.drafters.heads import BlockwiseDrafter, HydraDrafter, MlpSpeculatorDrafter
+from specdec_lite.drafters.heads import (
+    BlockwiseDrafter,
+    HydraDrafter,
+    MedusaDrafter,
+    MlpSpeculatorDrafter,
+)
 from specdec_lite.drafters.lengths import (
     Confidence,
     Constant,
@@ -24,12 +30,11 @@ from specdec_lite.drafters.lengths import (
     Optimal,
     Predicted,
 )
-from specdec_lite.drafters.medusa import MedusaDrafter
 from specdec_lite.drafters.model_trees import FixedTreeDrafter, SequoiaDrafter, SpecExecDrafter
 from specdec_lite.drafters.models import ModelDrafter
 from specdec_lite.drafters.ngrams import NgramDrafter, NgramModel, RestDrafter
 from specdec_lite.drafters.online import OnlineDrafter
-from specdec_lite.drafters.parallel import BlockDiffusionDrafter, MarkovDrafter, PardDrafter
+from specdec_lite.drafters.parallel import MarkovDrafter, PardDrafter
 from specdec_lite.drafters.quantized import QuantizedDrafter
 from specdec_lite.drafters.self_drafts import (
     EarlyExitDrafter,

@@ -1,9 +1,10 @@
-"""Heads on the target's last hidden state: as modules, and the drafters of chains that use them.
+"""Heads on the target's last hidden state: as modules, and the drafters that use them.
 
-`medusa` drafts trees with them. Shapes: d hidden size, K heads, e width of a head's hidden layer, V
+Shapes: d hidden size, K heads, e width of a head's hidden layer, V
 tokens of the target's vocabulary, v of the draft's.
 """
 
+import json
 import math
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite import checks
-from specdec_lite.checks import instance, model, same_device, whole
+from specdec_lite.checks import instance, is_whole, model, same_device, whole
 from specdec_lite.contract import Context, Drafter, Limits
 from specdec_lite.drafters.chain import (
     ChainDrafter,
@@ -23,10 +24,13 @@ from specdec_lite.drafters.chain import (
     draft_rows,
 )
 from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.published import Checkpoint, is_published
+from specdec_lite.drafters.trees import check_ranks
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, Pretrained, load
+from specdec_lite.loading.weights import SHIPPED, Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.transfer import upload
+from specdec_lite.tree import TokenTree
 
 # A draft's vocabulary ---------------------------------------------------------------------------
 # A draft that is limited to a part of the target's vocabulary has a cheaper projection. In stored
@@ -324,6 +328,137 @@ class BlockwiseDrafter(OnHeads, Pretrained, RoundDrafter):
         logits = self.target.head(self.heads(states, slice(count)))
         session.passes += 1
         return draft_rows(context, logits)
+
+
+# Medusa: a tree of the heads' guesses, verified in one pass --------------------------------------
+# Source: Cai et al. 2024, arXiv 2401.10774. The newest state is that of position m − 2, at which the
+# target predicted the last committed token, m − 1. Extra head k = 1 … K predicts token m − 1 + k.
+
+MEDUSA = SHIPPED / "medusa" / "pair"
+"""Folder of the Medusa heads of the shipped pair."""
+
+
+def load_report(folder: str | Path = MEDUSA) -> dict:
+    """Return the measurements of the heads in a folder."""
+    path = Path(folder) / "report.json"
+    if not path.is_file():
+        raise ValueError(
+            f"folder={str(folder)!r}: must be a folder that holds report.json beside the heads"
+        )
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(report, dict):
+        raise ValueError(f"{path}: must hold a JSON object, and holds a {type(report).__name__}")
+    return report
+
+
+class MedusaDrafter(OnHeads, RoundDrafter):
+    """Draft a tree of the heads' likeliest tokens, with the same shape in every round.
+
+    The tokens are chosen, so a lossless rule stays lossless at every temperature.
+
+    Args:
+        target: the model that decodes; heads without a vocabulary projection share its own.
+        heads: heads trained on this target.
+        tree: tree of ranks: a node of rank r on level i is guess r (0: likeliest) of head i + 1.
+    """
+
+    def __init__(self, target: CausalLM, heads: Heads, tree: TokenTree):
+        check_heads(heads, target)
+        self.target = target
+        self.heads = heads
+        self.output_head = output_head(target, heads.words)
+        self.tree = check_ranks(tree, heads.count, self.output_head.vocab_size)
+        self.ranks = max(tree.tokens.tolist(), default=-1) + 1
+        self.hidden_layers = ("final",) if len(tree) else ()
+
+    @classmethod
+    def from_pretrained(
+        cls, target: CausalLM, path: str | Path | None = None, tree: TokenTree | None = None
+    ) -> "MedusaDrafter":
+        """Load trained heads.
+
+        Args:
+            target: the model that decodes.
+            path: folder of the heads, ours, the authors' or vLLM's; None for the shipped ones.
+            tree: None for the stored tree, or else a chain.
+        """
+        folder = find_weights("medusa", target, path)
+        if is_published(folder):
+            heads, stored = read_medusa(folder, target), None
+        else:
+            heads, stored = load(folder, target, stored_heads), load_report(folder).get("tree")
+        if tree is None:
+            tree = TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)
+        return cls(target, heads, tree)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:
+        """Return logits [..., levels, V] of the first heads (None: all) on states [..., d]."""
+        return self.heads.logits(hidden, slice(levels), self.output_head.head)
+
+    def limits(self) -> Limits:
+        return Limits(self.tree.levels, len(self.tree))
+
+    def draft(self, context: Context, session: ChainSession) -> Proposal:
+        if not self.ranks or context.wanted < 2 or context.scores is None:
+            return NOTHING
+        session.passes += 1
+        # The heads read the last row of the target's last pass.
+        logits = self.logits(context.scores.hidden["final"][0, -1], self.tree.levels)
+        best = logits.topk(self.ranks).indices
+        words = self.heads.words
+        return Proposal(self.tree.fill(best if words is None else words.ids[best]))
+
+
+AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+"""Names of the file in which Medusa's authors, and engines after them, store all heads."""
+
+
+def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
+    """Return published Medusa heads."""
+    for name in AUTHORS_MEDUSA:
+        if (Path(folder) / name).is_file():
+            return _read_authors_medusa(Checkpoint(folder, target, name), name)
+    stored = Checkpoint(folder, target)
+    # A folder may repeat the target's matrix once per head. Such a copy is dropped; a matrix that
+    # was trained further raises, since the class has no place for it.
+    if copies := [name for name in stored.tensors if name.startswith("lm_heads.")]:
+        rows = target.projection  # of a packed head it is computed
+        stored.drop_copies(**{name.removesuffix(".weight"): rows for name in copies})
+    up = []
+    while (weight := stored.tensors.pop(f"blocks.{len(up)}.layers.0.weight", None)) is not None:
+        up.append(weight.T)
+    stored.check_empty(stored.tensors)
+    stored.check(up, "holds no blocks.0.layers.0.weight: no Medusa heads")
+    stored.check_size(up[0].shape[0])
+    heads = ReducedHeads(target.hidden_size, len(up), target.vocab_size)
+    return stored.load(heads, {"up": torch.stack(up), "words.ids": heads.words.ids})
+
+
+def _read_authors_medusa(stored: Checkpoint, name: str) -> FullHeads:
+    """Return Medusa heads in the authors' format: 0.0.linear.weight, 0.0.linear.bias, 0.1.weight …"""
+    config, tensors, target = stored.config, stored.tensors, stored.target
+    layers, most = config.get("medusa_num_layers", 1), len({key.split(".")[0] for key in tensors})
+    stored.check(layers == 1, f"medusa_num_layers={layers}: must be 1 block per head")
+    count = config.get("medusa_num_heads", most)
+    is_right = is_whole(count) and 1 <= count <= most
+    stored.check(is_right, f"medusa_num_heads={count!r}: must be 1 … {most}")
+    heads = FullHeads(target.hidden_size, count, target.vocab_size)
+    parts = {"up": "0.linear.weight", "bias": "0.linear.bias", "rows": "1.weight"}
+    keys = {ours: [f"{i}.{theirs}" for i in range(count)] for ours, theirs in parts.items()}
+    missing = [key for group in keys.values() for key in group if key not in tensors]
+    stored.check(not missing, f"{name} lacks {''.join(missing[:1])}")
+    known = {f"{i}.{theirs}" for i in range(most) for theirs in parts.values()}
+    stored.check_empty(tensors.keys() - known)
+    stored.check_size(tensors["0.0.linear.bias"].numel())
+    for ours, group in keys.items():
+        for key in group:
+            stored.check_shape(key, tensors[key], heads.get_parameter(ours).shape[1:])
+    state = {ours: torch.stack([tensors[key] for key in group]) for ours, group in keys.items()}
+    return stored.load(heads, state | {"up": state["up"].transpose(1, 2)})
 
 
 # Heads that draft one token after another -------------------------------------------------------

@@ -15,15 +15,12 @@ from specdec_lite.drafters.models import DraftsWithModel, FollowingSession
 from specdec_lite.drafters.trees import (
     Child,
     Siblings,
-    TreeBuilder,
     best_shape,
-    check_draws,
-    fastest_shape,
+    expand_tree,
     with_replacement,
     without_replacement,
 )
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.measure.timing import Costs
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import fed_tokens
 from specdec_lite.transfer import download
@@ -91,7 +88,20 @@ class FixedTreeDrafter(ModelTreeDrafter):
 
     def check_rule(self, rule: object) -> None:
         most = max((len(self.tree.children(node)) for node in range(-1, len(self.tree))), default=0)
-        check_draws(rule, most, self.siblings is with_replacement)
+        k = getattr(rule, "independent_draws", None)
+        if k is None or most < 2:
+            return
+        name = getattr(rule, "name", rule)
+        if self.siblings is not with_replacement:
+            raise ValueError(
+                f"rule={name} takes independent draws from one row, and this drafter's siblings"
+                " differ: use siblings=with_replacement, or speculative_sampling"
+            )
+        if most > k:
+            raise ValueError(
+                f"rule={name} takes at most {k} draws at a node, and the tree has {most}: use"
+                f" k_seq({most})"
+            )
 
     def limits(self) -> Limits:
         return Limits(self.tree.levels, len(self.tree))
@@ -106,23 +116,23 @@ class FixedTreeSession(ModelTreeSession):
 
     def propose(self, context: Context) -> Proposal:
         shape = self.drafter.tree
-        builder = TreeBuilder()
-        queue = [(-1, shape.children(-1))]  # (node, the nodes of the shape to draft below it)
-        for level in range(min(shape.levels, context.wanted - 1)):
-            if not any(below for _, below in queue):
-                break
+        below: dict[tuple[int, int], tuple[int, ...]] = {}  # (parent, token) → nodes of the shape
+
+        def children(tree: TokenTree, nodes: list[int]) -> list[list[Child]]:
+            tokens, parents = tree.tokens.tolist(), tree.parents
+            twins = [below[parents[n], tokens[n]] if n >= 0 else shape.children(n) for n in nodes]
+            if not any(twins):
+                return [[] for _ in nodes]
             # The whole level in one pass: nodes of earlier levels are in the cache.
-            nodes = [node for node, _ in queue]
-            rows = self.rows(context, builder.tree, nodes) if level else [self.begin(context)]
-            children: dict[int, tuple[int, ...]] = {}
-            families = self._families(context, rows, [len(below) for _, below in queue])
-            for (node, below), family in zip(queue, families):
-                for entry, child in zip(below, family):
+            rows = self.rows(context, tree, nodes) if len(tree) else [self.begin(context)]
+            families = self._families(context, rows, [len(each) for each in twins])
+            for node, entries, family in zip(nodes, twins, families):
+                for entry, (token, _) in zip(entries, family):
                     # Two draws of one token meet in one node, which then has the children of both.
-                    number = builder.add(node, *child)
-                    children[number] = children.get(number, ()) + shape.children(entry)
-            queue = list(children.items())
-        return builder.proposal()
+                    below[node, token] = below.get((node, token), ()) + shape.children(entry)
+            return families
+
+        return expand_tree(context, children, shape.levels)
 
     def _families(
         self, context: Context, rows: list[Tensor], counts: list[int]
@@ -136,7 +146,7 @@ class FixedTreeSession(ModelTreeSession):
         return self.drafter.siblings.level(rows, counts, context.rng)
 
 
-# Sequoia: the best shape by sibling acceptance rates and measured times -------------------------
+# Sequoia: the best shape by sibling acceptance rates ---------------------------------------------
 # Source: Chen et al. 2024.
 
 RATES = (0.792, 0.076, 0.036, 0.025)
@@ -152,8 +162,6 @@ class SequoiaDrafter(FixedTreeDrafter):
         depth: largest number of levels, ≥ 1; None: 16.
         rates: how often the first, second, … sibling is accepted, measured with
             `trees.sibling_rates`; the default is that of the shipped pair.
-        costs: costs from `timing.measure_costs`. If given, the tree has the most expected tokens
-            per *second*, and may be empty.
     """
 
     def __init__(
@@ -162,17 +170,8 @@ class SequoiaDrafter(FixedTreeDrafter):
         nodes: int = 16,
         depth: int | None = None,
         rates: Sequence[float] = RATES,
-        costs: Costs | None = None,
     ):
-        nodes = checks.whole("nodes", nodes, 1)
-        if costs is None:
-            tree = best_shape(rates, nodes, depth)
-        else:
-            # Timed during decoding, with the choice of the token: closer to what a round pays.
-            drafting = costs.draft_in_loop or costs.draft or 0.0
-            overhead = costs.overhead or 0.0
-            tree = fastest_shape(rates, costs.target, drafting, overhead, nodes, depth)
-        super().__init__(draft, tree)
+        super().__init__(draft, best_shape(rates, checks.whole("nodes", nodes, 1), depth))
 
 
 # SpecExec: the most probable tree of a draft model ----------------------------------------------

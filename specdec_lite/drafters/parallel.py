@@ -1,47 +1,143 @@
-"""Draft all tokens in one pass: PARD, extra heads with a correction, and block diffusion (DFlash)."""
+"""Draft all tokens in one pass, each row corrected by the token before: PARD, and extra heads."""
 
-from pathlib import Path
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite import checks
-from specdec_lite.checks import whole
+from specdec_lite.checks import instance, whole
 from specdec_lite.contract import Context
-from specdec_lite.drafters.block_head import (
-    BlockHead,
-    Correction,
-    check_correction,
-    stored_correction,
-)
-from specdec_lite.drafters.chain import (
-    ChainDrafter,
-    ChainSession,
-    Followed,
-    common_prefix,
-    draft_chain,
-)
+from specdec_lite.drafters.chain import ChainDrafter, ChainSession, Followed, draft_chain
 from specdec_lite.drafters.heads import (
     DraftVocabulary,
     Heads,
     OnHeads,
+    OutputHead,
     check_heads,
-    check_size,
     output_head,
     stored_heads,
 )
-from specdec_lite.drafters.lengths import Length, probability
+from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.models import ModelDrafter
-from specdec_lite.drafters.published import is_published
-from specdec_lite.drafters.published_blocks import read_blocks
 from specdec_lite.engine.linear import pack
-from specdec_lite.engine.models import CausalLM, steady_attention
-from specdec_lite.engine.native import NativeStorage
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.weights import Pretrained, find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.transfer import upload
+
+# Corrections of rows by the token before --------------------------------------------------------
+# Sources: Cheng et al. 2026 (DSpark), the Markov head; DFlash 2 (vllm-project/vllm#52816), the
+# selector.
+
+
+class Correction(nn.Module):
+    """The logits that a token adds to the row after it: a V × V table of rank r.
+
+    A new correction adds nothing.
+
+    Args:
+        vocab_size: V, or the size v of the draft vocabulary.
+        rank: rank r.
+        others: add one input row for all tokens outside the draft vocabulary.
+        inputs: number of input rows if every token of the target has one; 0: the draft
+            vocabulary's tokens have one each.
+    """
+
+    def __init__(self, vocab_size: int, rank: int = 32, others: bool = False, inputs: int = 0):
+        super().__init__()
+        self.inputs = inputs
+        self.before = nn.Embedding(inputs or vocab_size + others, rank)
+        self.after = nn.Linear(rank, vocab_size, bias=False)
+        nn.init.zeros_(self.after.weight)
+        more = {"inputs": inputs} if inputs else {"others": True} if others else {}
+        self.config = {"vocab_size": vocab_size, "rank": rank} | more
+
+    def index(self, tokens: Tensor, words: DraftVocabulary | None) -> Tensor:
+        """Return the input row of each of the target's tokens."""
+        return tokens if words is None or self.inputs else words.number(tokens)
+
+    def forward(self, index: Tensor) -> Tensor:
+        """Return the logits [..., V] to add to the rows after some tokens."""
+        return self.after(self.before(index))
+
+    def correct(self, rows: Tensor, index: Tensor, states: Tensor) -> Tensor:
+        """Return the logits [..., V] from which the tokens after some tokens are drawn.
+
+        Args:
+            rows: [..., V], the logits that do not know the token before.
+            index: [...], the input row of the token before.
+            states: [..., d], what the logits were made from.
+        """
+        return rows + self(index)
+
+
+class Selector(Correction):
+    """Score pairs of neighboring tokens, and leave only the likeliest of each row.
+
+    A token b of the k likeliest has the score row[b] + ⟨A[a] · G h, B[b]⟩ after token a, where h
+    is the row's state; all other tokens have −∞. A new selector only cuts the rows to k tokens.
+
+    Args:
+        vocab_size: V, or the size v of the draft vocabulary.
+        rank: rank r of A and B.
+        others: as for `Correction`.
+        inputs: as for `Correction`.
+        candidates: number k of tokens left in a row.
+        width: size d of the states that weigh the r products; 0: all weigh the same.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        rank: int = 32,
+        others: bool = False,
+        inputs: int = 0,
+        candidates: int = 16,
+        width: int = 0,
+    ):
+        super().__init__(vocab_size, rank, others, inputs)
+        self.candidates = min(candidates, vocab_size)
+        self.gate = nn.Linear(width, rank, bias=False) if width else None
+        self.config |= {"candidates": self.candidates} | ({"width": width} if width else {})
+
+    def scores(self, values: Tensor, tokens: Tensor, index: Tensor, states: Tensor) -> Tensor:
+        """Return the scores [..., k] of candidates after the token before.
+
+        Args:
+            values: [..., k], the candidates' logits.
+            tokens: [..., k], the candidates.
+            index: [...], the input row of the token before.
+            states: [..., d], what the logits were made from.
+        """
+        pair = self.before(index)
+        if self.gate is not None:
+            pair = pair * self.gate(states)
+        after = F.embedding(tokens, self.after.weight)
+        return values + (after @ pair[..., None])[..., 0]
+
+    def correct(self, rows: Tensor, index: Tensor, states: Tensor) -> Tensor:
+        values, tokens = rows.topk(self.candidates, -1)
+        scores = self.scores(values, tokens, index, states)
+        return torch.full_like(rows, float("-inf")).scatter(-1, tokens, scores)
+
+
+def stored_correction(**config) -> Correction:
+    """Build an untrained correction, or a selector if the config states its candidates."""
+    return Selector(**config) if "candidates" in config else Correction(**config)
+
+
+def check_correction(correction: Correction, target: CausalLM | OutputHead) -> None:
+    """Check that a correction fits the rows it is added to."""
+    instance("correction", correction, Correction)
+    if correction.config["vocab_size"] != target.vocab_size:
+        raise ValueError(
+            f"correction is for {correction.config['vocab_size']} tokens: the rows are of"
+            f" {target.vocab_size}"
+        )
+
 
 # Draft from rows of one pass, left to right, each corrected by the token before -----------------
 
@@ -193,130 +289,3 @@ class MarkovSession(ParallelSession):
         hidden = context.scores.hidden["final"][0, -1]  # pyright: ignore[reportOptionalMemberAccess]
         self.states = self.drafter.heads(hidden, slice(count))
         return self.drafter.output_head.head(self.states)
-
-
-# DFlash: a block of masks, whose layers all read the target's states ----------------------------
-# Source: Chen, Liang and Liu 2026, arXiv 2602.06036; for heads with a correction and a confidence
-# (DSpark), Cheng et al. 2026; for heads with a selector, see `block_head.BlockParts`.
-
-
-class BlockSession(ParallelSession):
-    """The drafting of one generation.
-
-    Attributes:
-        storage: keys and values of the target's states at the tokens `text`, followed by those of
-            the last block.
-    """
-
-    def __init__(self, drafter: "BlockDiffusionDrafter", context: Context):
-        gamma, least = drafter.length.gamma, drafter.least
-        super().__init__(Survival(gamma, least, self) if least else gamma)
-        self.target, self.head, self.output_head = drafter.target, drafter.head, drafter.output_head
-        self.correction, self.words = self.head.correction, self.head.words
-        capacity = len(context.tokens) + context.wanted + self.head.size
-        self.storage = NativeStorage(self.head, 1, capacity)
-        self.text = context.tokens[:0]
-
-    def rows(self, context: Context, count: int) -> Tensor:
-        head = self.head
-        text = context.tokens[:-1]
-        before, known = common_prefix(self.text, text), len(text)
-        self.text = text
-        self.storage.reserve(known + head.size)
-        past = self.storage.tensors.layers
-        states = [context.scores.hidden[layer][:, before - known :] for layer in head.layers]  # pyright: ignore[reportOptionalMemberAccess]
-        angles = head.rotary(self.target.device, states[0].dtype)
-        cos, sin = (table[before:known] for table in angles)
-        head.inject(states, past, cos, sin, before)
-        block = slice(known, known + head.size)
-        anchor = self.target.embed(context.tokens[-1:])[None]
-        cos, sin = (table[block] for table in angles)
-        with steady_attention(self.target.device):
-            filled = head.fill(anchor, past, cos, sin, known)
-        self.states = filled[0, 0, :count]
-        return self.output_head.head(self.states)
-
-    @torch.inference_mode()
-    def acceptance(self, position: int, token: Tensor) -> float:
-        """Return the predicted acceptance of a position's token.
-
-        It is computed from the token before, never from the position's own.
-
-        Args:
-            position: of the row, from 0.
-            token: [], the token before.
-        """
-        inputs = self.states[position]
-        if self.head.parts.confidence == "state and token" and self.correction is not None:
-            index = self.correction.index(token, self.words)
-            inputs = torch.cat((inputs, self.correction.before(index)))
-        assert self.head.confidence is not None
-        return self.head.confidence(inputs).sigmoid().item()
-
-
-class Survival(Length):
-    """Draft the next position while the head predicts that its token is accepted."""
-
-    looks = True
-
-    def __init__(self, gamma: int, least: float, session: BlockSession):
-        super().__init__(gamma)
-        self.least = least
-        self.session = session
-        self.drafted = 0
-
-    def most(self, context: Context) -> int:
-        self.drafted = 0
-        return self.gamma
-
-    def go_on(self, row: Tensor, token: int | Tensor) -> bool:
-        self.drafted += 1
-        if self.drafted >= len(self.session.states):
-            return False
-        return self.session.acceptance(self.drafted, torch.as_tensor(token)) >= self.least
-
-
-class BlockDiffusionDrafter(Pretrained, ChainDrafter):
-    """Draft by filling the masks after the last token, all in one pass.
-
-    Args:
-        target: the model that decodes; its embeddings and vocabulary projection are used.
-        head: block head trained on this target.
-        gamma: draft length, 1 … block size − 1; None: block size − 1. The whole block is always
-            filled, since its positions attend to each other; tokens beyond γ are not used. A head
-            that also predicts from the last token of the text drafts up to its block size.
-        least: draft a further token only while the head predicts that it is accepted with at least
-            this probability; 0: draft γ tokens. Needs a head with a confidence part (DSpark).
-
-    Raises:
-        ValueError: if `least` is above 0 and the head has no confidence part.
-    """
-
-    folder, build = "block_diffusion", BlockHead
-
-    def __init__(
-        self, target: CausalLM, head: BlockHead, gamma: int | None = None, least: float = 0.0
-    ):
-        self.target = checks.model("target", target)
-        self.head = checks.instance("head", head, BlockHead)
-        check_size("head reads states", head.config.hidden_size, target)
-        self.output_head = output_head(target, head.words)
-        if head.correction is not None:
-            check_correction(head.correction, self.output_head)
-        super().__init__(whole("gamma", head.most if gamma is None else gamma, 1, head.most))
-        self.least = probability("least", least)
-        if self.least and head.confidence is None:
-            raise ValueError(f"least={least}: the head has no part that predicts acceptance")
-        self.hidden_layers = head.layers
-
-    @classmethod
-    def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:
-        """Return a head of ours or a published one (DFlash, DSpark, DFlash 2)."""
-        return read_blocks(str(path), target) if is_published(path) else super().read(target, path)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        super().check(target, positions)
-        checks.positions(self.head.config, positions + self.head.size)
-
-    def start(self, context: Context) -> BlockSession:
-        return BlockSession(self, context)

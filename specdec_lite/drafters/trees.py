@@ -3,7 +3,7 @@
 At the end are shapes for drawn trees. `model_trees` has the drafters.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 
@@ -24,50 +24,6 @@ Child = tuple[int, Tensor | None]
 ScoreLevel = Callable[[Tensor, Tensor], Tensor]
 """score(tokens [n], above [n]) → logits [n, V] after new nodes. The parent of node i is number
 above[i] of the nodes of the call before; before the first call there is only the root, number 0."""
-
-
-class TreeBuilder:
-    """A proposal under construction.
-
-    Attributes:
-        tokens: token of every node.
-        parents: parent of every node; −1 for a child of the root.
-        nodes: node of every draw.
-        rows: distribution [V] of every draw; None if the token was chosen.
-    """
-
-    def __init__(self):
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
-        self.nodes: list[int] = []
-        self.rows: list[Tensor | None] = []
-        self._numbers: dict[tuple[int, int], int] = {}
-
-    @property
-    def tree(self) -> TokenTree:
-        """The tree of all nodes so far."""
-        return TokenTree(self.tokens, self.parents)
-
-    def add(self, parent: int, token: int, row: Tensor | None = None) -> int:
-        """Add one draw and return its node. Equal siblings share a node.
-
-        Shapes: row [V].
-        """
-        # Two draws of one token are one node, but stay two draws, each with its own row.
-        node = self._numbers.setdefault((parent, token), len(self.tokens))
-        if node == len(self.tokens):
-            self.tokens.append(token)
-            self.parents.append(parent)
-        self.nodes.append(node)
-        self.rows.append(row)
-        return node
-
-    def proposal(self) -> Proposal:
-        """Return the tree with the row of every draw."""
-        if not self.tokens:
-            return NOTHING
-        probs = stack_rows([self.tokens[node] for node in self.nodes], self.rows)
-        return Proposal(self.tree, probs, None if probs is None else self.nodes)
 
 
 def stack_rows(tokens: Sequence[int], rows: Sequence[Tensor | None]) -> Tensor | None:
@@ -100,15 +56,30 @@ def expand_tree(
             Equal tokens become one node, and every draw keeps its row.
         levels: largest number of levels.
     """
-    builder = TreeBuilder()
+    tokens: list[int] = []
+    parents: list[int] = []
+    nodes: list[int] = []  # of the draws
+    rows: list[Tensor | None] = []
+    numbers: dict[tuple[int, int], int] = {}
     level = [-1]
     for _ in range(min(levels, context.wanted - 1)):
-        families = zip(level, children(builder.tree, level))
-        draws = [(parent, *child) for parent, family in families for child in family]
-        level = list(dict.fromkeys(builder.add(*draw) for draw in draws))
+        known = len(tokens)
+        families = zip(level, children(TokenTree(tokens, parents), level))
+        for parent, token, row in ((parent, *child) for parent, each in families for child in each):
+            # Two draws of one token are one node, but stay two draws, each with its own row.
+            node = numbers.setdefault((parent, token), len(tokens))
+            if node == len(tokens):
+                tokens.append(token)
+                parents.append(parent)
+            nodes.append(node)
+            rows.append(row)
+        level = list(range(known, len(tokens)))
         if not level:
             break
-    return builder.proposal()
+    if not tokens:
+        return NOTHING
+    probs = stack_rows([tokens[node] for node in nodes], rows)
+    return Proposal(TokenTree(tokens, parents), probs, None if probs is None else nodes)
 
 
 def expand_ranked_tree(
@@ -406,42 +377,37 @@ def check_ranks(tree: TokenTree, levels: int, vocab_size: int) -> TokenTree:
     return tree
 
 
-def _check_rates(rates: Sequence[float]) -> list[float]:
+def best_shape(rates: Sequence[float], nodes: int, depth: int | None = None) -> TokenTree:
+    """Return the tree with the largest expected number of accepted tokens.
+
+    A dynamic program over (nodes, levels, siblings): a sibling exists only if all earlier ones do,
+    since draws are tested in order. If rates fall with the rank, the result is that of
+    `TokenTree.best`, which is greedy. Source: Chen et al. 2024 (Sequoia).
+    """
     rates = [number(f"rates[{rank}]", rate) for rank, rate in enumerate(rates)]
     if not rates or sum(rates) > 1 + 1e-9:
         raise ValueError(f"rates={rates}: must be one share for each sibling, at most 1 in all")
-    return rates
-
-
-def _plans(rates: list[float], nodes: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (value, first), both [depth + 1, ranks + 1, nodes + 1].
-
-    value[d, b, n] is the largest expected number of accepted tokens from n nodes below an accepted
-    node, in d levels, if siblings 0 … b − 1 exist already. first[d, b, n] is how many of the n
-    nodes go to sibling b and its subtree; 0 means that no sibling is added.
-    """
+    nodes = whole("nodes", nodes)
+    depth = min(nodes, DEPTH if depth is None else whole("depth", depth, 1))
+    # value[d, b, n]: the largest expected number of accepted tokens from n nodes below an accepted
+    # node, in d levels, if siblings 0 … b − 1 exist already. first[d, b, n]: how many of the n
+    # nodes go to sibling b and its subtree; 0: no sibling is added.
     value = np.zeros((depth + 1, len(rates) + 1, nodes + 1))
     first = np.zeros(value.shape, dtype=int)
     for d in range(1, depth + 1):
         for b in reversed(range(len(rates))):
             for n in range(1, nodes + 1):
-                # Give 1 … n nodes to sibling b and its subtree, and the others to later siblings.
                 below = rates[b] * (1 + value[d - 1, 0, :n])  # of 1 … n nodes for sibling b
                 total = below + value[d, b + 1, n - 1 :: -1]
                 if total.max() > 0:
                     first[d, b, n] = 1 + int(total.argmax())
                     value[d, b, n] = total.max()
-    return value, first
-
-
-def _read(first: np.ndarray, nodes: int, depth: int) -> TokenTree:
-    """Return the tree of a plan, numbered level by level."""
     ranks: list[int] = []
     parents: list[int] = []
     queue = [(-1, nodes, depth)]
     for parent, n, d in queue:  # entries are appended during the loop
         rank = 0
-        while n > 0 and d > 0 and rank < first.shape[1] - 1 and first[d, rank, n]:
+        while n > 0 and d > 0 and rank < len(rates) and first[d, rank, n]:
             taken = int(first[d, rank, n])
             queue.append((len(ranks), taken - 1, d - 1))
             ranks.append(rank)
@@ -451,65 +417,6 @@ def _read(first: np.ndarray, nodes: int, depth: int) -> TokenTree:
     return TokenTree(ranks, parents)
 
 
-def best_shape(rates: Sequence[float], nodes: int, depth: int | None = None) -> TokenTree:
-    """Return the tree with the largest expected number of accepted tokens.
-
-    A dynamic program over (nodes, levels, siblings): a sibling exists only if all earlier ones do,
-    since draws are tested in order. If rates fall with the rank, the result is that of
-    `TokenTree.best`, which is greedy. Source: Chen et al. 2024 (Sequoia).
-    """
-    rates = _check_rates(rates)
-    nodes = whole("nodes", nodes)
-    depth = min(nodes, DEPTH if depth is None else whole("depth", depth, 1))
-    return _read(_plans(rates, nodes, depth)[1], nodes, depth)
-
-
 def expected_tokens(shape: TokenTree, rates: Sequence[float]) -> float:
     """Return the expected tokens per round, including the target's own."""
     return 1.0 + shape.worth([list(rates)] * shape.levels).sum().item()
-
-
-def fastest_shape(
-    rates: Sequence[float],
-    target: Mapping[int, float],
-    draft: float = 0.0,
-    overhead: float = 0.0,
-    nodes: int = 64,
-    depth: int | None = None,
-) -> TokenTree:
-    """Return the tree with the most expected tokens per second; the empty tree if drafting is slower.
-
-    Source: Chen et al. 2024 (Sequoia).
-    """
-    rates = _check_rates(rates)
-    ks = sorted(target)
-    if not ks or ks[0] != 1 or not all(target[k] > 0 for k in ks):
-        raise ValueError(f"target={dict(target)}: must give T(1) and other T(k), all above 0")
-    draft = number("draft", draft)
-    overhead = number("overhead", overhead)
-    nodes = min(whole("nodes", nodes), ks[-1] - 1)
-    depth = min(nodes, DEPTH if depth is None else whole("depth", depth, 1))
-    value, first = _plans(rates, nodes, depth)
-    # T(k) was measured at some k; between them it is taken as linear.
-    passes = np.interp(np.arange(1, nodes + 2), ks, [target[k] for k in ks])
-    speed = (1 + value[:, 0, :]) / (passes + draft * np.arange(depth + 1)[:, None] + overhead)
-    speed[0, 1:] = 0  # nodes without levels
-    d, n = np.unravel_index(int(speed.argmax()), speed.shape)
-    return _read(first, int(n), int(d))
-
-
-def check_draws(rule: object, most: int, independent: bool) -> None:
-    """Check, before decoding, that a rule can verify a tree of a given shape."""
-    k = getattr(rule, "independent_draws", None)
-    if k is None or most < 2:
-        return
-    if not independent:
-        raise ValueError(
-            f"rule={getattr(rule, 'name', rule)} takes independent draws from one row, and this"
-            " drafter's siblings differ: use siblings=with_replacement, or speculative_sampling"
-        )
-    if most > k:
-        raise ValueError(
-            f"rule={getattr(rule, 'name', rule)} takes at most {k} draws at a node, and the tree"
-            f" has {most}: use k_seq({most})"
-        )

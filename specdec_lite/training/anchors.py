@@ -12,8 +12,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.block_head import BlockHead, Correction
-from specdec_lite.drafters.eagle_head import FeatureHead, ParallelEagleHead
+from specdec_lite.drafters.block_diffusion import BlockHead
+from specdec_lite.drafters.eagle import FeatureHead, ParallelEagleHead
 from specdec_lite.drafters.heads import (
     DraftVocabulary,
     Heads,
@@ -22,6 +22,7 @@ from specdec_lite.drafters.heads import (
     OutputHead,
     output_head,
 )
+from specdec_lite.drafters.parallel import Correction
 from specdec_lite.engine.cache import additive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer

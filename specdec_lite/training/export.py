@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.block_head import BlockHead
-from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.block_diffusion import BlockHead
+from specdec_lite.drafters.eagle import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.drafters.heads import OutputHead, ReducedHeads
 from specdec_lite.engine.hf_state import FUSED, split_sizes, to_hf_state
 from specdec_lite.engine.models import CausalLM

@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.block_head import BlockHead, Correction
-from specdec_lite.drafters.eagle_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
+from specdec_lite.drafters.block_diffusion import BlockHead
+from specdec_lite.drafters.eagle import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.drafters.heads import (
     BLOCKWISE,
+    MEDUSA,
     ExitHead,
     Heads,
     HydraHeads,
@@ -32,7 +33,7 @@ from specdec_lite.drafters.heads import (
     ReducedHeads,
     stored_heads,
 )
-from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
+from specdec_lite.drafters.parallel import Correction
 from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.engine.transformer import Norm, Transformer
 from specdec_lite.loading.memory import has_bfloat16

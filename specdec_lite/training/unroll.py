@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.eagle_head import FeatureHead
+from specdec_lite.drafters.eagle import FeatureHead
 from specdec_lite.engine.cache import Layer, additive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig

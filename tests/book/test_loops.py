@@ -30,8 +30,8 @@ from specdec_lite import (
     load_pair,
     sampling,
 )
-from specdec_lite.drafters.block_head import Selector
 from specdec_lite.drafters.model_trees import RATES
+from specdec_lite.drafters.parallel import Selector
 from specdec_lite.drafters.self_drafts import Chunks
 from specdec_lite.scheduling import Confidence, FirstDrop
 from specdec_lite.simulation import clock

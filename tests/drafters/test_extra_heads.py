@@ -12,9 +12,8 @@ from specdec_book import recordings
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import Proposal
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter
-from specdec_lite.drafters.block_head import Correction, Selector, stored_correction
-from specdec_lite.drafters.heads import FullHeads, Heads, ReducedHeads, stored_heads
-from specdec_lite.drafters.medusa import load_report
+from specdec_lite.drafters.heads import FullHeads, Heads, ReducedHeads, load_report, stored_heads
+from specdec_lite.drafters.parallel import Correction, Selector, stored_correction
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.texts.corpus import evaluation_prompts
 

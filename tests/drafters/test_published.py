@@ -26,11 +26,9 @@ from specdec_lite.drafters import (
     MedusaDrafter,
     MtpDrafter,
 )
-from specdec_lite.drafters.block_head import BlockParts
-from specdec_lite.drafters.eagle_head import Eagle3Head
-from specdec_lite.drafters.heads import ReducedHeads
-from specdec_lite.drafters.published import read_eagle, read_medusa
-from specdec_lite.drafters.published_blocks import read_blocks
+from specdec_lite.drafters.block_diffusion import BlockParts, read_blocks
+from specdec_lite.drafters.eagle import Eagle3Head, read_eagle
+from specdec_lite.drafters.heads import ReducedHeads, read_medusa
 from specdec_lite.training.export import export, export_blocks, export_medusa
 
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=24).tokens

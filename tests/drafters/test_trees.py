@@ -19,11 +19,9 @@ from specdec_lite.drafters.trees import (
     balanced,
     best_shape,
     expected_tokens,
-    fastest_shape,
     sibling_rates,
     with_replacement,
 )
-from specdec_lite.measure.timing import Costs
 from specdec_lite.proposal import Step
 
 TARGET = native()
@@ -87,14 +85,6 @@ def test_k_seq_refuses_a_shape_that_it_cannot_verify_before_decoding():
         with pytest.raises(ValueError, match=message):
             steps_of(drafter, rule=k_seq(2))
     assert steps_of(FixedTreeDrafter(TARGET, balanced([1, 1])), rule=k_seq(2))
-
-
-def test_sequoia_takes_the_clock_into_account():
-    assert len(SequoiaDrafter(DRAFT, 16).tree) == 16
-    assert SequoiaDrafter(DRAFT, 16, depth=2).tree.levels == 2
-    slow = Costs({1: 1.0, 2: 2.0, 32: 32.0}, draft_in_loop=0.1, overhead=0.0)
-    assert SequoiaDrafter(DRAFT, 16, costs=slow).limits().nodes == 0
-    assert generate(TARGET, PROMPT, SequoiaDrafter(DRAFT, 16, costs=slow), 8).stats.tokens == 8
 
 
 def test_specexec_keeps_the_likeliest_nodes_under_both_rules():
@@ -167,17 +157,6 @@ def test_a_better_second_sibling_still_needs_the_first():
 def test_expected_tokens_of_the_toy_example(nodes, tree, chain):
     assert expected_tokens(best_shape(TOY, nodes), TOY) == pytest.approx(tree, abs=5e-3)
     assert expected_tokens(balanced([1] * nodes), TOY) == pytest.approx(chain, abs=5e-3)
-
-
-def test_the_fastest_shape_depends_on_the_measured_times():
-    flat = {1: 1.0, 65: 1.0}
-    assert len(fastest_shape(TOY, flat, nodes=32)) == 32
-    steep = {k: float(k) for k in (1, 2, 33)}
-    assert len(fastest_shape(TOY, steep, nodes=32)) == 0
-    assert len(fastest_shape(TOY, steep, overhead=50.0, nodes=8)) == 8
-    assert fastest_shape(TOY, flat, draft=1.0, nodes=16).levels < best_shape(TOY, 16).levels
-    free, paid = (fastest_shape(TOY, {1: 1.0, 9: 1.4}, draft=d) for d in (0.0, 0.3))
-    assert len(free) <= 8 and paid.levels <= free.levels
 
 
 def test_rates_are_counted_from_the_tests():

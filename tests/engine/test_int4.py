@@ -15,7 +15,7 @@ from torch import nn
 
 from specdec_lite import CausalLM, TokenTree, generate, load_pair, load_smollm2
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, QuantizedDrafter
-from specdec_lite.drafters.eagle_head import Eagle1Head
+from specdec_lite.drafters.eagle import Eagle1Head
 from specdec_lite.engine import int4
 from specdec_lite.engine.compiled import FLAGS, library
 from specdec_lite.engine.int4 import (

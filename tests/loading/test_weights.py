@@ -12,8 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from specdec_lite.drafters.heads import BLOCKWISE, Heads
-from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
+from specdec_lite.drafters.heads import BLOCKWISE, MEDUSA, Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading import weights
 from specdec_lite.loading.weights import (

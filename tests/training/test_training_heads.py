@@ -16,8 +16,8 @@ from heads_zoo import random_correction, random_head, random_heads
 from models_zoo import native
 
 from specdec_lite import TokenTree, drafters, generate
-from specdec_lite.drafters.block_head import Correction
 from specdec_lite.drafters.heads import ExitHead
+from specdec_lite.drafters.parallel import Correction
 from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, load, read, read_stored

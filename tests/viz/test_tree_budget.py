@@ -5,7 +5,7 @@ from javascript import evaluate, formula
 from mounting import says
 
 from specdec_book.viz import TreeBudget
-from specdec_lite.drafters.trees import best_shape, expected_tokens, fastest_shape
+from specdec_lite.drafters.trees import best_shape, expected_tokens
 
 RATES = [[0.6, 0.15, 0.06, 0.03], [0.3, 0.3, 0.3], [0.9], [0.05, 0.0]]
 KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]
@@ -25,13 +25,12 @@ def test_the_best_tree_equals_the_dynamic_programs():
 @pytest.mark.parametrize("stretch", [0.0, 1.0, 3.0])
 def test_the_fastest_budget_equals_the_librarys(stretch):
     found = formula("tree_budget", "fastest", STATE | {"stretch": stretch})
-    target = {k: 1 + stretch * (t - 1) for k, t in zip(KS, TIMES)}
-    right = fastest_shape(RATES[0], target, 0.06, 0.05)
-    between = lambda k: formula("tree_budget", "pass", KS, TIMES, k, stretch)
-    price = lambda tree: between(1 + len(tree)) + 0.06 * tree.levels + 0.05
-    assert found["all"][found["nodes"]] == pytest.approx(
-        expected_tokens(right, RATES[0]) / price(right)
-    )
+    for nodes in {1, 4, 16, found["nodes"]} - {0}:
+        time = formula("tree_budget", "pass", KS, TIMES, 1 + nodes, stretch) + 0.05
+        trees = [best_shape(RATES[0], nodes, depth) for depth in range(1, 17)]
+        speeds = [expected_tokens(tree, RATES[0]) / (time + 0.06 * tree.levels) for tree in trees]
+        assert found["all"][nodes] == pytest.approx(max(speeds))
+    assert max(found["all"]) == pytest.approx(found["all"][found["nodes"]])
 
 
 @pytest.mark.browser
