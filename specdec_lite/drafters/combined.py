@@ -119,8 +119,6 @@ class WrapperDrafter(CompositeDrafter):
 
 
 class WrapperSession(Session):
-    """The drafting of one generation: the inner drafter's session."""
-
     def __init__(self, drafter: WrapperDrafter, session: Session):
         self.drafter = drafter
         self.session = session
@@ -221,7 +219,7 @@ class MergedDrafter(GroupDrafter):
 
 
 class MergedSession(Session):
-    """The drafting of one generation. `maps` has each session's nodes as merged nodes."""
+    """`maps` has each session's nodes as merged nodes."""
 
     def __init__(self, sessions: Sequence[Session]):
         self.sessions = sessions
@@ -298,8 +296,6 @@ class RelayDrafter(CompositeDrafter):
 
 
 class RelaySession(Session):
-    """The drafting of one generation."""
-
     def __init__(self, legs: list[tuple[Session, int]]):
         self.legs = legs
 
@@ -331,14 +327,12 @@ class CascadeDrafter(CompositeDrafter):
         model: the middle model, a `CausalLM` or an `NgramModel` with the target's vocabulary size.
         inner: drafter for the middle model; may be a cascade too.
         gamma: draft length ≥ 1.
-        rule: lossless rule of the inner rounds above temperature 0, so that q is the model's row.
     """
 
-    def __init__(self, model: CausalLM, inner: Drafter, gamma: int = 8, rule=speculative_sampling):
+    def __init__(self, model: CausalLM, inner: Drafter, gamma: int = 8):
         self.model = checks.model("model", model)
         self.inner = checks.drafter("inner", inner)
         self.gamma = checks.whole("gamma", gamma, 1)
-        self.rule = checks.lossless("rule", rule)
         self.nested_rounds = True  # see CompositeDrafter
 
     def start(self, context: Context) -> "CascadeSession":
@@ -399,7 +393,7 @@ class CascadeSession(Session):
         wanted = min(self.drafter.gamma, context.wanted - 1)
         if wanted < 1:
             return NOTHING
-        rule = exact_match if context.sampling.greedy else self.drafter.rule
+        rule = exact_match if context.sampling.greedy else speculative_sampling
         inner = self._inner_context(context, wanted)
         tokens, rows = [], []
         while inner.wanted > 0:

@@ -172,12 +172,7 @@ class PromptLookupDrafter(ChainDrafter):
 
 
 class PromptLookupSession(ChainSession):
-    """The drafting of one generation.
-
-    Attributes:
-        text: the index of the committed text.
-        source: the position that the last draft was copied from.
-    """
+    """`source` is the position that the last draft was copied from."""
 
     def __init__(self, drafter: PromptLookupDrafter):
         super().__init__(drafter.length)
@@ -200,18 +195,15 @@ class PromptLookupSession(ChainSession):
 # answer.
 
 
-class ReferenceLookupDrafter(ChainDrafter):
+class ReferenceLookupDrafter(PromptLookupDrafter):
     """Find the last n tokens in a reference, and propose what follows them there.
 
     In every reference a pointer moves forward with the accepted tokens, and only positions after
-    it count. (The pointer is ours; the authors' decoder always takes the first occurrence.) The
-    tokens are chosen, not drawn. Without a match nothing is proposed.
+    it count. (The pointer is ours; the authors' decoder always takes the first occurrence.)
 
     Args:
         references: texts, rows of token ids.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        max_ngram: largest n, tried first.
-        min_ngram: smallest n, ≥ 1, tried last.
+        gamma, max_ngram, min_ngram: as for `PromptLookupDrafter`.
     """
 
     def __init__(
@@ -221,8 +213,7 @@ class ReferenceLookupDrafter(ChainDrafter):
         max_ngram: int = 3,
         min_ngram: int = 1,
     ):
-        super().__init__(gamma)
-        self.orders = match_lengths(max_ngram, min_ngram)
+        super().__init__(gamma, max_ngram, min_ngram)
         self.references = [NgramIndex(self.orders) for _ in references]
         for index, reference in zip(self.references, references):
             index.extend(token_ids("references", reference).tolist())

@@ -193,8 +193,18 @@ class Pair(nn.Module):
         return torch.cat((self.embedded(embedded), self.state(state)), -1)
 
 
-class WideBlock(Block):
-    """A block on [e; g] (2d) that reads both halves and changes only g."""
+class TailBlock(Block):
+    """A block on the second half of its input [e; g]; the first half stays as it is."""
+
+    def attention(self, x: Tensor, *args, **options) -> Tensor:
+        return pad_left(super().attention(tail(x), *args, **options))
+
+    def mlp(self, x: Tensor) -> Tensor:
+        return pad_left(super().mlp(tail(x)))
+
+
+class WideBlock(TailBlock):
+    """A block on [e; g] (2d) whose attention reads both halves, and which changes only g."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__(config)
@@ -202,16 +212,17 @@ class WideBlock(Block):
         self.qkv = nn.Linear(2 * config.hidden_size, self.qkv.out_features, bias=False)
 
     def attention(self, x: Tensor, *args, **options) -> Tensor:
-        # Zeros on the left: the residual sum leaves the embedding's half as it is.
-        return self.pad_left(super().attention(x, *args, **options))
+        return pad_left(Block.attention(self, x, *args, **options))
 
-    def mlp(self, x: Tensor) -> Tensor:
-        return self.pad_left(super().mlp(x[..., x.shape[-1] // 2 :]))
 
-    @staticmethod
-    def pad_left(written: Tensor) -> Tensor:
-        """Return [0; written] of tensors [..., d]."""
-        return F.pad(written, (written.shape[-1], 0))
+def tail(x: Tensor) -> Tensor:
+    """Return the second half of vectors."""
+    return x[..., x.shape[-1] // 2 :]
+
+
+def pad_left(written: Tensor) -> Tensor:
+    """Return [0; written] of [..., d]: the residual sum then leaves the first half as it is."""
+    return F.pad(written, (written.shape[-1], 0))
 
 
 class Eagle3Head(FeatureHead):
@@ -325,21 +336,6 @@ def shape_for(target: CausalLM) -> TransformerConfig:
 
 # P-EAGLE ----------------------------------------------------------------------------------------
 # Source: Hui et al. 2026, arXiv 2602.01469; formats of `speculators`, SpecForge and vLLM.
-
-
-class TailBlock(Block):
-    """A block on the second half of its input [e; g]; the first half stays as it is."""
-
-    def attention(self, x: Tensor, *args, **options) -> Tensor:
-        return WideBlock.pad_left(super().attention(tail(x), *args, **options))
-
-    def mlp(self, x: Tensor) -> Tensor:
-        return WideBlock.pad_left(super().mlp(tail(x)))
-
-
-def tail(x: Tensor) -> Tensor:
-    """Return the second half of vectors."""
-    return x[..., x.shape[-1] // 2 :]
 
 
 class ParallelEagleHead(Eagle3Head):
@@ -516,10 +512,6 @@ class FeatureSession(ChainSession):
         self.fed = self.fed.extended(above)
         logits, self.states = self._score(tokens, self.states[above], self.fed, cached)
         return logits
-
-
-# P-EAGLE: all drafted tokens from one pass, at masks --------------------------------------------
-# Source: Hui et al. 2026, arXiv 2602.01469.
 
 
 class ParallelEagleSession(FeatureSession):

@@ -108,8 +108,6 @@ class FixedTreeDrafter(ModelTreeDrafter):
 
 
 class FixedTreeSession(ModelTreeSession):
-    """The drafting of one generation."""
-
     def __init__(self, drafter: FixedTreeDrafter, context: Context):
         super().__init__(drafter.model, 1, len(drafter.tree) + 1, context)
         self.drafter = drafter
@@ -208,8 +206,6 @@ class SpecExecDrafter(ModelTreeDrafter):
 
 
 class SpecExecSession(ModelTreeSession):
-    """The drafting of one generation."""
-
     def __init__(self, drafter: SpecExecDrafter, context: Context):
         super().__init__(drafter.model, 1, drafter.depth * drafter.nodes + 1, context)
         self.drafter = drafter

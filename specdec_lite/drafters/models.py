@@ -90,8 +90,6 @@ class ModelDrafter(DraftsWithModel, ChainDrafter):
 
 
 class ModelSession(FollowingSession):
-    """The drafting of one generation."""
-
     def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
         super().__init__(model, gamma, Length.of(gamma).gamma, context)
         self.vocab_size = context.vocab_size

@@ -22,8 +22,6 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.transfer import upload
 
-# Training ---------------------------------------------------------------------------------------
-
 
 @dataclass(slots=True, eq=False)
 class TrainingExamples:
@@ -39,19 +37,54 @@ class TrainingExamples:
     rows: dict[int, Tensor] = field(default_factory=dict)
 
 
-class OnlineTrainer:
-    """Take one step of AdamW for every `every` texts.
+class OnlineDrafter(ModelDrafter):
+    """Draft with a copy of a model that learns between generations, never inside one.
+
+    A generation only records examples; `learn(text)`, prompt and output together, uses them. The
+    newest 8 unused generations (or `every`, if larger) are remembered. Seeds stay reproducible:
+    the same texts, learned in the same order, give the same draft.
+
+    Args:
+        model: a `CausalLM`, which is not changed; the copy of one with 16 bits learns in float32.
+        gamma: as for `ModelDrafter`.
+        every: number of learned texts per step of AdamW, ≥ 1.
+        learning_rate: learning rate of these steps, ≥ 0.
 
     Attributes:
         steps: number of steps taken so far.
     """
 
-    def __init__(self, model: CausalLM, every: int, learning_rate: float):
-        self.model = model
-        self.every = every
-        self.optimizer = torch.optim.AdamW(model.model.parameters(), learning_rate, weight_decay=0)
+    def __init__(
+        self, model: CausalLM, gamma: int | Length = 4, every: int = 8, learning_rate: float = 1e-4
+    ):
+        self.every = checks.whole("every", every, 1)
+        checks.number("learning_rate", learning_rate)
+        learner = copy.deepcopy(checks.model("model", model).model).requires_grad_(True)
+        if model.dtype.itemsize < torch.float32.itemsize:
+            learner = learner.float()
+        super().__init__(CausalLM(learner), gamma)
+        self.optimizer = torch.optim.AdamW(
+            self.model.model.parameters(), learning_rate, weight_decay=0
+        )
         self.waiting: list[TrainingExamples] = []
         self.steps = 0
+        self.examples: deque[TrainingExamples] = deque(maxlen=max(every, 8))
+
+    def start(self, context: Context) -> "OnlineSession":
+        return OnlineSession(self, context)
+
+    def learn(self, tokens) -> None:
+        ids = torch.from_numpy(token_ids("tokens", tokens)).to(self.model.device)
+        own = [each for each in self.examples if torch.equal(ids[: len(each.text)], each.text)]
+        if not own:
+            raise ValueError(
+                "tokens: no unused generation of this drafter produced this text; give prompt and"
+                " output together, once"
+            )
+        longest = max(own, key=lambda each: len(each.text))
+        self.examples.remove(longest)
+        rows = {position: row for position, row in longest.rows.items() if position < len(ids)}
+        self.add(TrainingExamples(ids, rows))
 
     def add(self, examples: TrainingExamples) -> None:
         """Add the examples of one text. When there are enough texts, step on their mean loss."""
@@ -77,64 +110,17 @@ class OnlineTrainer:
         return F.cross_entropy(logits[:, :width], rows.to(logits), reduction="none")
 
 
-# The drafter ------------------------------------------------------------------------------------
-
-
-class OnlineDrafter(ModelDrafter):
-    """Draft with a copy of a model that learns between generations, never inside one.
-
-    A generation only records examples; `learn(text)`, prompt and output together, uses them. The
-    newest 8 unused generations (or `every`, if larger) are remembered. Seeds stay reproducible:
-    the same texts, learned in the same order, give the same draft.
-
-    Args:
-        model: a `CausalLM`, which is not changed; the copy of one with 16 bits learns in float32.
-        gamma: as for `ModelDrafter`.
-        every: number of learned texts per step of AdamW, ≥ 1.
-        learning_rate: learning rate of these steps, ≥ 0.
-    """
-
-    def __init__(
-        self, model: CausalLM, gamma: int | Length = 4, every: int = 8, learning_rate: float = 1e-4
-    ):
-        checks.whole("every", every, 1)
-        checks.number("learning_rate", learning_rate)
-        learner = copy.deepcopy(checks.model("model", model).model).requires_grad_(True)
-        if model.dtype.itemsize < torch.float32.itemsize:
-            learner = learner.float()
-        super().__init__(CausalLM(learner), gamma)
-        self.trainer = OnlineTrainer(self.model, every, learning_rate)
-        self.examples: deque[TrainingExamples] = deque(maxlen=max(every, 8))
-
-    def start(self, context: Context) -> "OnlineSession":
-        return OnlineSession(self, context)
-
-    def learn(self, tokens) -> None:
-        ids = torch.from_numpy(token_ids("tokens", tokens)).to(self.model.device)
-        own = [each for each in self.examples if torch.equal(ids[: len(each.text)], each.text)]
-        if not own:
-            raise ValueError(
-                "tokens: no unused generation of this drafter produced this text; give prompt and"
-                " output together, once"
-            )
-        longest = max(own, key=lambda each: len(each.text))
-        self.examples.remove(longest)
-        rows = {position: row for position, row in longest.rows.items() if position < len(ids)}
-        self.trainer.add(TrainingExamples(ids, rows))
-
-
 class OnlineSession(ModelSession):
     """The drafting of one generation, which records the target's row at every rejection."""
 
     def __init__(self, drafter: OnlineDrafter, context: Context):
         super().__init__(drafter.model, drafter.length, context)
-        self.trainer = drafter.trainer
-        self.steps = drafter.trainer.steps
+        self.drafter, self.steps = drafter, drafter.steps
         self.examples = TrainingExamples(context.tokens)
         drafter.examples.append(self.examples)
 
     def propose(self, context: Context) -> Proposal:
-        if self.steps != self.trainer.steps:
+        if self.steps != self.drafter.steps:
             raise ValueError("the drafter has learned inside a generation: call learn between them")
         self.examples.text = context.tokens
         return super().propose(context)

@@ -36,8 +36,8 @@ def hasty(session):
         hear(verdict, scores)
         known = len(session.examples.text)
         laws = {place: row for place, row in session.examples.rows.items() if place <= known}
-        session.trainer.add(TrainingExamples(session.examples.text, laws))
-        session.steps = session.trainer.steps
+        session.drafter.add(TrainingExamples(session.examples.text, laws))
+        session.steps = session.drafter.steps
 
     session.observe = observe
 
@@ -78,7 +78,7 @@ def test_drafts_are_reproducible_before_and_after_learning():
         drafter.examples.clear()
         for seed in (1, 2):
             drafter.learn(request(drafter, seed)[0])
-        assert drafter.trainer.steps == 1
+        assert drafter.steps == 1
         runs.append([step.tree.tokens.tolist() for step in request(drafter, 3)[1].steps])
     unlearnt = [step.tree.tokens.tolist() for step in request(ModelDrafter(DRAFT, 3), 3)[1].steps]
     assert runs[0] == runs[1] != unlearnt

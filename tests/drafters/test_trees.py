@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, native, perturbed
 
-from specdec_lite import TokenTree, generate, stream
+from specdec_lite import TokenTree, stream
 from specdec_lite.acceptance import k_seq, sample_and_match, speculative_sampling
 from specdec_lite.drafters import (
     FixedTreeDrafter,
@@ -157,6 +157,10 @@ def test_a_better_second_sibling_still_needs_the_first():
 def test_expected_tokens_of_the_toy_example(nodes, tree, chain):
     assert expected_tokens(best_shape(TOY, nodes), TOY) == pytest.approx(tree, abs=5e-3)
     assert expected_tokens(balanced([1] * nodes), TOY) == pytest.approx(chain, abs=5e-3)
+
+
+def test_sequoia_drafts_the_best_shape():
+    assert SequoiaDrafter(DRAFT, 16, 2, TOY).tree == best_shape(TOY, 16, 2)
 
 
 def test_rates_are_counted_from_the_tests():
