@@ -155,8 +155,8 @@ BUDGETS = {
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
     "specdec_lite/theory": 525,
-    "specdec_lite/training": 2723,
-    "tests": 10116,
+    "specdec_lite/training": 2566,
+    "tests": 10114,
     "tests/acceptance": 760,
     "tests/benchmarks": 901,
     "tests/book": 2092,
@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/simulation": 487,
     "tests/site": 4279,
     "tests/texts": 167,
-    "tests/training": 1168,
+    "tests/training": 1146,
     "tests/viz": 4560,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

@@ -6,7 +6,6 @@ A check that raises is recorded with its error, so that one failure hides no oth
 imported here alone: `test_virtual_gpu` reads the recorded files.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -41,6 +40,7 @@ from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import SHIPPED, Pair
 from specdec_lite.training import heads
+from specdec_lite.training.__main__ import main as train
 from specdec_lite.training.anchors import anchor_loss
 from specdec_lite.training.losses import exit_loss, native_model, rows_loss
 from specdec_lite.training.texts import Sample, Texts
@@ -174,9 +174,7 @@ def check_eagle(name: str) -> None:
         assert dtype != "bfloat16" or has_bfloat16(device), f"{dtype} on a card without it"
         return target, None
 
-    parser = argparse.ArgumentParser()
-    heads.add_arguments(parser)
-    words = f"--target {name} --kind eagle1 --steps 3 --device cuda".split()
+    words = f"heads --target {name} --kind eagle1 --steps 3 --device cuda".split()
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(heads, "load_pair", lambda **options: Pair(target, target, None)),
@@ -185,9 +183,9 @@ def check_eagle(name: str) -> None:
     ):
         words += ["--work", f"{folder}/work", "--out", folder]
         for steps, limit in enumerate(("0", "0", "inf"), 1):  # each run continues the last one
-            heads.run(parser.parse_args([*words, "--limit", limit]))
+            train([*words, "--limit", limit])
             assert json.loads(Path(folder, "report.json").read_text("utf-8"))["steps"] == steps
-        heads.run(parser.parse_args([*words, "--start", folder, "--work", f"{folder}/more"]))
+        train([*words, "--start", folder, "--work", f"{folder}/more"])
 
 
 def check_losses() -> None:

@@ -1,10 +1,10 @@
 from specdec_lite.training.evaluation import held_out_logits as held_out_logits, measure as measure
 from specdec_lite.training.loop import (
     Plan as Plan,
+    adamw as adamw,
     batches as batches,
     initialize as initialize,
     next_token_loss as next_token_loss,
-    optimizers as optimizers,
     train as train,
 )
 from specdec_lite.training.pair import (

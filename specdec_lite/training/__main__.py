@@ -1,26 +1,39 @@
-"""The command `python -m specdec_lite.training PRODUCT …`: one subcommand per product."""
+"""The command `python -m specdec_lite.training PRODUCT …`: one subcommand per product.
+
+A product is a module with two functions: `add_arguments(parser)` declares the options of its
+command, and `run(options)` trains, measures and stores.
+"""
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from specdec_lite.training import draft, heads, pair
-from specdec_lite.training.commands import SUBCOMMAND
 
 PRODUCTS = {"pair": pair, "draft": draft, "heads": heads}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the options of one product and train it."""
+    words = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="python -m specdec_lite.training",
         description="Train the shipped weights, on text that every machine has.",
     )
-    commands = parser.add_subparsers(dest=SUBCOMMAND, required=True, metavar=" | ".join(PRODUCTS))
+    parser.set_defaults(command=shlex.join(["python", "-m", "specdec_lite.training", *words]))
+    commands = parser.add_subparsers(dest="product", required=True, metavar=" | ".join(PRODUCTS))
     for name, module in PRODUCTS.items():
         summary = (module.__doc__ or name).splitlines()[0]
-        module.add_arguments(commands.add_parser(name, help=summary, description=summary))
-    options = parser.parse_args(arguments)
-    PRODUCTS[getattr(options, SUBCOMMAND)].run(options)
+        product = commands.add_parser(name, help=summary, description=summary)
+        module.add_arguments(product)
+        product.add_argument("--out", type=Path, help="folder for the weights")
+        work_help = "folder for checkpoints, texts and hidden states, which a resumed run reads"
+        product.add_argument("--work", type=Path, default=Path(".work") / name, help=work_help)
+        product.add_argument("--device", default="cpu", help="torch device; default: cpu")
+    options = parser.parse_args(words)
+    PRODUCTS[options.product].run(options)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from specdec_lite.loading.pairs import load_pair, save_model
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.texts.corpus import training_text
-from specdec_lite.training.commands import add_folders
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, initialize, train
 from specdec_lite.training.losses import DIVERGENCES, forward_kl, log_acceptance, reverse_kl
@@ -146,8 +145,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m specdec_lite.training draft`."""
     parser.add_argument("--target", default="pair", help="pair, smollm2, a hub id or a folder")
     parser.add_argument("--text", type=Path, nargs="*", help="files to take prompts from")
-    work_help = "folder for texts, hidden states and checkpoints, which a resumed run reads"
-    add_folders(parser, Path("draft"), "folder for the draft", Path(".work/draft"), work_help)
     parser.add_argument("--count", type=int, default=512, help="number of texts to train on")
     parser.add_argument("--new", type=int, default=128, help="tokens the target adds to a prompt")
     parser.add_argument("--epochs", type=int, default=8)
@@ -188,4 +185,4 @@ def run(options: argparse.Namespace) -> None:
     distill(draft, log_probs, training, PROMPT, divergence, plan, options.work / f"{run_name}.pt")
     for name, values in compare(draft, log_probs, held_out, PROMPT).items():
         print(f"{name:12s} {values.mean():.3f} on {len(held_out)} held-out texts")
-    save_model(options.out, draft, tokenizer)  # pyright: ignore[reportArgumentType]
+    save_model(options.out or Path("draft"), draft, tokenizer)  # pyright: ignore[reportArgumentType]

@@ -42,7 +42,6 @@ from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
 from specdec_lite.measure import stamps
 from specdec_lite.training.anchors import anchor_acceptance, anchor_loss, counted_predictions
-from specdec_lite.training.commands import add_folders, command_line
 from specdec_lite.training.evaluation import medusa_report
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, train
@@ -550,8 +549,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, help=text)
     limit_help = "seconds of training in this run; the same command continues from there"
     parser.add_argument("--limit", type=float, default=math.inf, help=limit_help)
-    work_help = "folder for checkpoints, texts and hidden states, which a resumed run reads"
-    add_folders(parser, None, "folder for the weights", Path(".work/heads"), work_help)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -570,7 +567,6 @@ def run(options: argparse.Namespace) -> None:
     folder = BLOCKWISE if kind == "blockwise" else SHIPPED / kind / name
     dtype = torch.float16 if method.bits == 8 else torch.bfloat16
     save(options.out or folder, part, trainer.target, config, dtype, method.bits)
-    command = command_line("heads", add_arguments, options, ["kind"])
-    stamp = stamps.stamp(f"{kind} for {name}", command, options.device)
+    stamp = stamps.stamp(f"{kind} for {name}", options.command, options.device)
     stamps.save((options.out or folder) / "report.json", stamp, report)
     print(json.dumps(report.get("held_out", report)))

@@ -1,4 +1,4 @@
-"""The training loop: a plan, batches, a loss and optimizers; an interrupted run resumes exactly.
+"""The training loop: a plan, batches, a loss and AdamW; an interrupted run resumes exactly.
 
 Nothing here depends on which model is trained.
 """
@@ -22,7 +22,6 @@ from specdec_lite.loading.files import written_whole
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.training.token_streams import MIXTURE
 
-OPTIMIZERS = ("adamw", "muon")
 DECAY_FROM = 0.3
 """Share of the steps after which the learning rate falls linearly to zero."""
 SAVE_EVERY = 120
@@ -45,7 +44,6 @@ class Plan:
         warmup: number of steps in which the learning rate rises linearly to its peak.
         weight_decay: weight decay of the matrices.
         seed: seed of the batches.
-        optimizer: one of `OPTIMIZERS`.
     """
 
     steps: int
@@ -56,7 +54,6 @@ class Plan:
     warmup: int = 200
     weight_decay: float = 0.1
     seed: int = 0
-    optimizer: str = "adamw"
 
     def __post_init__(self):
         whole("steps", self.steps, 0)
@@ -143,48 +140,20 @@ def initialize(model: Transformer, seed: int = 0) -> Transformer:
     return model
 
 
-def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
-    """Return AdamW for all weights, or Muon for hidden matrices and AdamW for all other weights.
+def adamw(model: nn.Module, plan: Plan) -> torch.optim.AdamW:
+    """Return AdamW for the parameters with `requires_grad`; only matrices decay.
 
-    Only matrices decay. Muon's step is scaled to the size of AdamW's step, so one learning rate
-    serves both. Source: Loshchilov and Hutter 2019; Jordan et al. 2024 (Muon), with the scale of
-    Liu et al. 2025.
+    Source: Loshchilov and Hutter 2019.
 
     Args:
-        model: its parameters with `requires_grad` are trained.
-        plan: optimizer, learning rate and weight decay.
-
-    Raises:
-        ValueError: the plan asks for Muon and this torch has none.
+        model: what is trained.
+        plan: learning rate and weight decay.
     """
-    hidden_matrices, matrices, vectors = [], [], []
-    for name, weight in model.named_parameters():
-        if not weight.requires_grad:
-            continue
-        is_hidden = weight.dim() == 2 and not {"embedding", "head"} & set(name.split("."))
-        if plan.optimizer == "muon" and is_hidden:
-            hidden_matrices.append(weight)
-        elif weight.dim() >= 2:
-            matrices.append(weight)
-        else:
-            vectors.append(weight)
-    if hidden_matrices and not hasattr(torch.optim, "Muon"):
-        raise ValueError(
-            f"optimizer='muon' needs torch 2.9 or later, this is {torch.__version__}: use 'adamw'"
-        )
-    groups = [
-        {"params": weights, "weight_decay": decay}
-        for weights, decay in ((matrices, plan.weight_decay), (vectors, 0.0))
-        if weights
-    ]
-    rate = plan.learning_rate
-    chosen: list[torch.optim.Optimizer] = []
-    if groups:
-        chosen.append(torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True))
-    if hidden_matrices:
-        muon = {"weight_decay": plan.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-        chosen.append(torch.optim.Muon(hidden_matrices, lr=rate, **muon))
-    return chosen
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    matrices, vectors = ([w for w in weights if (w.dim() >= 2) == many] for many in (True, False))
+    decays = ((matrices, plan.weight_decay), (vectors, 0.0))
+    groups = [{"params": each, "weight_decay": decay} for each, decay in decays if each]
+    return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=(0.9, 0.98), fused=True)
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -195,55 +164,25 @@ def weights_hash(model: nn.Module) -> str:
     return total.hexdigest()
 
 
-class Checkpoint:
-    """The state of a run in one file: model, optimizers, step, seconds, and the run's identity.
+def resume(
+    path: Path, run: dict, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[int, float]:
+    """Load a checkpoint, if there is one, and return (steps done, seconds spent).
 
-    The file is replaced as a whole, so an interrupted write leaves the file before it intact.
+    Raises:
+        ValueError: the file is of another run.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        model: nn.Module,
-        optimizers: list[torch.optim.Optimizer],
-        plan: dict,
-        streams: dict,
-    ):
-        self.path = path
-        self.model = model
-        self.optimizers = optimizers
-        self.run = {
-            "plan": plan,
-            "start": weights_hash(model),
-            "text": {name: len(stream) for name, stream in streams.items()},
-        }
-
-    def load(self, device) -> tuple[int, float]:
-        """Load the file into model and optimizers; return (steps done, seconds spent)."""
-        if not self.path.exists():
-            return 0, 0.0
-        state = torch.load(self.path, map_location=device, weights_only=True)
-        if state.get("run") != self.run:
-            raise ValueError(
-                f"{self.path} is the checkpoint of another run ({state.get('run', 'unknown')}):"
-                f" this one is {self.run}; choose another --work folder, or delete the file"
-            )
-        self.model.load_state_dict(state["model"])
-        for optimizer, its_state in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(its_state)
-        return state["step"], state["seconds"]
-
-    def save(self, step: int, seconds: float) -> None:
-        """Write the file."""
-        state = {
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "step": step,
-            "seconds": seconds,
-            "run": self.run,
-        }
-        with written_whole(self.path) as unfinished:
-            torch.save(state, unfinished)
+    if not path.exists():
+        return 0, 0.0
+    state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
+    if state.get("run") != run:
+        raise ValueError(
+            f"{path} is the checkpoint of another run ({state.get('run', 'unknown')}):"
+            f" this one is {run}; choose another --work folder, or delete the file"
+        )
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["step"], state["seconds"]
 
 
 def train(
@@ -252,7 +191,6 @@ def train(
     streams: dict,
     plan: Plan,
     path: Path,
-    compiled: bool = False,
     source: Callable[[int], Iterator[Tensor]] | None = None,
     limit: float = math.inf,
 ) -> float:
@@ -267,7 +205,6 @@ def train(
         streams: name → token ids [n]; the batches are drawn from them unless `source` is given.
         plan: length, batch sizes and learning rates.
         path: file of the checkpoint.
-        compiled: whether to compile the loss with torch.compile.
         source: source(step) yields the batches from that step on.
         limit: seconds after which this call stops, with a checkpoint; the next call continues.
 
@@ -275,26 +212,28 @@ def train(
         Seconds of training, earlier runs included.
     """
     device = next(model.parameters()).device
-    chosen = optimizers(model, plan)
-    checkpoint = Checkpoint(path, model, chosen, asdict(plan), streams)
-    first, spent = checkpoint.load(device)
+    optimizer = adamw(model, plan)
+    text = {name: len(stream) for name, stream in streams.items()}
+    run = {"plan": asdict(plan), "start": weights_hash(model), "text": text}
+    first, spent = resume(path, run, model, optimizer)
     for part in model.modules():
         if isinstance(part, Transformer):
             part.rotary(device, torch.float32)
-    step_loss = torch.compile(loss, dynamic=False) if compiled else loss
     remaining = batches(streams, plan, first) if source is None else source(first)
     bar = tqdm(remaining, initial=first, total=plan.steps, mininterval=5, desc=path.stem)
     smooth = None
     last_save = time.monotonic()
     start, end = last_save - spent, last_save + limit
     for step, rows in enumerate(bar, start=first):
-        value = one_step(model, step_loss, rows.to(device), chosen, plan.rate(step))
+        value = one_step(model, loss, rows.to(device), optimizer, plan.rate(step))
         smooth = value if smooth is None else 0.98 * smooth + 0.02 * value
         bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
         now = time.monotonic()
         if step + 1 == plan.steps or now > min(end, last_save + SAVE_EVERY):
             last_save = now
-            checkpoint.save(step + 1, last_save - start)
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": run}
+            with written_whole(path) as unfinished:  # or an interruption would cut the file short
+                torch.save(state | {"step": step + 1, "seconds": now - start}, unfinished)
         if now > end:
             break
     model.eval()
@@ -305,18 +244,16 @@ def one_step(
     model: nn.Module,
     loss: Callable[[Tensor], Tensor],
     rows: Tensor,
-    optimizers: list[torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer,
     rate: float,
 ) -> float:
     """Train on one batch and return its loss."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     with torch.autocast(rows.device.type, torch.bfloat16, enabled=has_bfloat16(rows.device)):
         value = loss(rows)
     value.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
     return value.item()

@@ -10,18 +10,10 @@ from torch import Tensor
 
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.loading.memory import resolve_device
-from specdec_lite.loading.pairs import load_model, save_pair
+from specdec_lite.loading.pairs import save_pair
 from specdec_lite.measure import stamps
-from specdec_lite.training.commands import add_folders, command_line
 from specdec_lite.training.evaluation import measure
-from specdec_lite.training.loop import (
-    OPTIMIZERS,
-    Plan,
-    initialize,
-    next_token_loss,
-    train,
-    weights_hash,
-)
+from specdec_lite.training.loop import Plan, initialize, next_token_loss, train, weights_hash
 from specdec_lite.training.losses import forward_kl, total_variation
 from specdec_lite.training.token_streams import VOCABULARY, prepare
 
@@ -72,75 +64,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m specdec_lite.training pair`."""
     for stage, (_, steps) in STAGES.items():
         parser.add_argument(f"--{stage}-steps", type=int, default=steps)
-    work_help = "folder for checkpoints and token streams"
-    add_folders(parser, Path("pair"), "folder for the weights", Path(".work/pair"), work_help)
-    start_help = "a saved pair to continue training, such as specdec_lite/weights/pair; default: from scratch"
-    parser.add_argument("--start", type=Path, help=start_help)
-    packages_help = (
-        "train on the source of installed packages too (corpus.PACKAGES), as much as on all other"
-        " text together"
-    )
-    parser.add_argument("--packages", action="store_true", help=packages_help)
-    optimizer_help = "optimizer of the hidden matrices; muon needs torch 2.9"
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help=optimizer_help)
-    seed_help = (
-        "seed of the windows; the three stages use this seed and the next two, so a run that"
-        " continues a pair sees other text with a seed at least 3 away"
-    )
-    parser.add_argument("--seed", type=int, default=0, help=seed_help)
-    compile_help = "compile the loss: needs a C++ compiler, about 1.7 times faster"
-    parser.add_argument("--compile", action="store_true", help=compile_help)
 
 
-def run_command(options: argparse.Namespace) -> str:
-    """Return the command that repeats a run, without folders of this machine."""
-    always = ["device", *(f"{stage}_steps" for stage in STAGES)]
-    command = command_line("pair", add_arguments, options, always, ["start"])
-    return f"{command} --start PAIR" if options.start else command
-
-
-def build_models(options: argparse.Namespace) -> tuple[Transformer, Transformer]:
-    """Return target and draft, fresh or with the weights of the saved pair to start from."""
+def run(options: argparse.Namespace) -> None:
+    """Train the target on text, then the draft on text and on the target; measure and store both."""
+    resolve_device(options.device)
+    tokenizer, streams = prepare(options.work)
     torch.manual_seed(0)
-    models = {}
-    for name, config in (("target", TARGET), ("draft", DRAFT)):
-        models[name] = initialize(Transformer(config)).to(options.device)
-        if options.start:
-            start = load_model(options.start / name, options.device, "float32").model
-            models[name].load_state_dict(start.state_dict())
-    return models["target"], models["draft"]
-
-
-def train_stages(
-    target: Transformer, draft: Transformer, streams: dict, options: argparse.Namespace
-) -> float:
-    """Train the target on text, then the draft on text and on the target; return the seconds."""
-    models = {"target": target, "draft": draft, "distil": draft}
-    seconds = 0.0
-    for number, (stage, (rate, _)) in enumerate(STAGES.items()):
-        steps, seed = getattr(options, f"{stage}_steps"), options.seed + number
-        plan = Plan(steps, rate, optimizer=options.optimizer, seed=seed)
-        loss, path = next_token_loss(models[stage]), options.work / f"{stage}.pt"
+    target, draft = (initialize(Transformer(c)).to(options.device) for c in (TARGET, DRAFT))
+    report, seconds = {}, 0.0
+    for seed, (stage, (rate, _)) in enumerate(STAGES.items()):
+        steps = report[f"{stage}_steps"] = getattr(options, f"{stage}_steps")
+        model, path = target if stage == "target" else draft, options.work / f"{stage}.pt"
+        loss = next_token_loss(model)
         if stage == "distil":
             # The name identifies the target: another target's draft must not resume here.
             path = options.work / f"distilled-{weights_hash(target)[:16]}.pt"
             loss = distillation_loss(draft, target)
-        seconds += train(models[stage], loss, streams, plan, path, options.compile)
-    return seconds
-
-
-def run(options: argparse.Namespace) -> None:
-    """Train target and draft, measure them, and write weights and report to --out."""
-    resolve_device(options.device)
-    tokenizer, streams = prepare(options.work, options.start, options.packages)
-    target, draft = build_models(options)
-    seconds = train_stages(target, draft, streams, options)
-    report: dict[str, dict] = dict(measure(target.cpu(), tokenizer, draft.cpu()))
-    stamp = stamps.stamp("training of the shipped pair", run_command(options), options.device)
-    report["training"] = stamp | {
-        **{f"{stage}_steps": getattr(options, f"{stage}_steps") for stage in STAGES},
-        "seconds": seconds,
-        "stream_tokens": {name: len(stream) for name, stream in streams.items()},
-    }
-    save_pair(options.out, target, draft, tokenizer, report)
-    print(json.dumps(report, indent=1))
+        seconds += train(model, loss, streams, Plan(steps, rate, seed=seed), path)
+    tokens = {name: len(stream) for name, stream in streams.items()}
+    stamp = stamps.stamp("training of the shipped pair", options.command, options.device)
+    training = stamp | report | {"seconds": seconds, "stream_tokens": tokens}
+    whole = measure(target.cpu(), tokenizer, draft.cpu()) | {"training": training}
+    save_pair(options.out or Path("pair"), target, draft, tokenizer, whole)
+    print(json.dumps(whole, indent=1))

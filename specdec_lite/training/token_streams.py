@@ -9,7 +9,7 @@ from specdec_lite.texts.corpus import training_text
 
 VOCABULARY = 2048
 MAX_POSITIONS = 2048
-MIXTURE = {"library": 0.62, "tests": 0.32, "docs": 0.06, "packages": 1.0}
+MIXTURE = {"library": 0.62, "tests": 0.32, "docs": 0.06}
 """Name of a stream → its weight when windows are drawn."""
 
 
@@ -56,7 +56,7 @@ def tokenize(tokenizer, texts: list[str]) -> np.ndarray:
     )
 
 
-def prepare(work: Path, start: Path | None = None, packages: bool = False):
+def prepare(work: Path, start: Path | None = None):
     """Return the tokenizer and the token streams, computed once and stored in a folder.
 
     The corpus is read only if a stream is missing or was cut with another tokenizer: a file with
@@ -65,8 +65,6 @@ def prepare(work: Path, start: Path | None = None, packages: bool = False):
     Args:
         work: folder of the tokenizer and the streams.
         start: folder of a saved pair whose tokenizer to use; None trains a tokenizer.
-        packages: whether to add the source of the installed packages as a stream of its own, drawn
-            as often as all other streams together. The tokenizer is never trained on it.
 
     Returns:
         (tokenizer, {name: uint16 ids [n]}).
@@ -75,7 +73,7 @@ def prepare(work: Path, start: Path | None = None, packages: bool = False):
 
     work.mkdir(parents=True, exist_ok=True)
     tokenizer_file = work / "tokenizer" / "tokenizer.json"
-    paths = {name: work / f"{name}.npy" for name in MIXTURE if packages or name != "packages"}
+    paths = {name: work / f"{name}.npy" for name in MIXTURE}
     if start:
         PreTrainedTokenizerFast.from_pretrained(start / "target").save_pretrained(
             work / "tokenizer"
@@ -89,7 +87,7 @@ def prepare(work: Path, start: Path | None = None, packages: bool = False):
     complete = all(path.exists() for path in paths.values()) and hash_file.exists()
     if not complete or hash_file.read_text() != tokenizer_hash:
         hash_file.unlink(missing_ok=True)
-        for name, documents in training_text(packages).items():
+        for name, documents in training_text().items():
             np.save(paths[name], tokenize(tokenizer, documents))
         hash_file.write_text(tokenizer_hash)
     return tokenizer, {name: np.load(path) for name, path in paths.items()}

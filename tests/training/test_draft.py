@@ -1,13 +1,12 @@
 """A draft of your own: what it learns, that training resumes, and what is rejected."""
 
-import argparse
-
 import pytest
 import torch
 from models_zoo import VOCABULARY, logits_of, native
 
 from specdec_lite import load_pair, theory
 from specdec_lite.training import Plan, draft
+from specdec_lite.training.__main__ import main
 from specdec_lite.training.losses import forward_kl, hybrid
 
 TARGET = native(dtype=torch.float32, max_positions=64)
@@ -70,15 +69,10 @@ def test_windows_start_at_lines():
 
 
 def test_the_command_saves_a_draft_that_loads_with_its_target(tmp_path):
-    parser = argparse.ArgumentParser()
-    draft.add_arguments(parser)
     notes = tmp_path / "notes.txt"
     notes.write_text("def f(x):\n    return x + 1\n" * 200)
     arguments = f"--text {notes} --out {tmp_path / 'draft'} --work {tmp_path / 'work'}"
-    options = parser.parse_args(
-        [*arguments.split(), *"--count 8 --new 4 --epochs 1 --hidden 64".split()]
-    )
-    draft.run(options)
+    main(["draft", *f"{arguments} --count 8 --new 4 --epochs 1 --hidden 64".split()])
     from specdec_lite.loading.pairs import SHIPPED
 
     pair = load_pair(SHIPPED / "target", tmp_path / "draft")

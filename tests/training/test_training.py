@@ -1,6 +1,6 @@
 """Training the pair: exact resumption, and measures on text that it was not trained on."""
 
-import argparse
+import json
 import math
 import time
 from dataclasses import replace
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from conftest import TEXTS
 from models_zoo import native
 
-from specdec_lite import corpus, theory, training
+from specdec_lite import corpus, load_pair, theory, training
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.training import (
     Plan,
@@ -24,11 +24,12 @@ from specdec_lite.training import (
     loop,
     measure,
     next_token_loss,
+    pair,
     tokenize,
     train,
     train_tokenizer,
 )
-from specdec_lite.training.loop import optimizers
+from specdec_lite.training.__main__ import main
 
 SHAPE = TransformerConfig(
     vocab_size=300,
@@ -89,24 +90,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
         assert all(torch.equal(whole[name], other[name]) for name in whole)
 
 
-NEEDS_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
-OPTIMIZER = pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=NEEDS_MUON)])
-
-
-@OPTIMIZER
-def test_only_matrices_decay_and_muon_takes_the_hidden_ones(optimizer):
+def test_only_matrices_decay(tmp_path):
     model = Transformer(SHAPE)
-    weights = dict(model.named_parameters())
-    names = {id(weight): name for name, weight in weights.items()}
-    taken = [
-        {names[id(w)]: group["weight_decay"] for group in one.param_groups for w in group["params"]}
-        for one in optimizers(model, replace(PLAN, optimizer=optimizer))
-    ]
-    decay = {name: PLAN.weight_decay * (w.dim() == 2) for name, w in weights.items()}
-    assert {name: value for each in taken for name, value in each.items()} == decay
-    rest = {name for name in weights if "norm" in name or "embedding" in name}
-    hidden = weights.keys() - rest
-    assert [{*each} for each in taken] == ([rest, hidden] if optimizer == "muon" else [{*weights}])
+    model.blocks[0].norm1.requires_grad_(False)
+    groups = training.adamw(model, PLAN).param_groups
+    decay = {id(w): group["weight_decay"] for group in groups for w in group["params"]}
+    expected = {
+        id(w): PLAN.weight_decay * (w.dim() == 2) for w in model.parameters() if w.requires_grad
+    }
+    assert decay == expected and {group["lr"] for group in groups} == {PLAN.learning_rate}
 
 
 def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
@@ -119,8 +111,7 @@ def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
             train(model, next_token_loss(model), streams, plan, tmp_path / "model.pt")
 
 
-@OPTIMIZER
-def test_training_learns(tmp_path, optimizer):
+def test_training_learns(tmp_path):
     """The model learns a text of period 4: its loss is below that of guessing."""
     model = initialize(Transformer(SHAPE))
     streams = {
@@ -130,7 +121,7 @@ def test_training_learns(tmp_path, optimizer):
         model,
         next_token_loss(model),
         streams,
-        Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5, optimizer=optimizer),
+        Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5),
         tmp_path / "m.pt",
     )
     assert not model.training and next_token_loss(model)(
@@ -168,12 +159,6 @@ def test_the_distillation_loss_is_the_rejection_rate_plus_some_kl():
     )
 
 
-def test_muon_needs_a_later_torch(monkeypatch):
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ValueError, match="optimizer='muon'"):
-        training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
-
-
 def test_frozen_weights_do_not_change(tmp_path):
     model = initialize(Transformer(SHAPE))
     model.blocks.requires_grad_(False)
@@ -187,10 +172,7 @@ def test_frozen_weights_do_not_change(tmp_path):
 
 def test_streams_are_cut_once_and_again_for_another_tokenizer(tmp_path, monkeypatch):
     read = []
-    texts = lambda packages=False: (
-        read.append(1)
-        or {name: TEXTS for name in training.MIXTURE if packages or name != "packages"}
-    )
+    texts = lambda: read.append(1) or dict.fromkeys(training.MIXTURE, TEXTS)
     monkeypatch.setattr(training.token_streams, "training_text", texts)
     _, streams = training.prepare(tmp_path)
     reads = len(read)
@@ -216,25 +198,25 @@ def test_streams_are_cut_once_and_again_for_another_tokenizer(tmp_path, monkeypa
         tmp_path, start=tmp_path / "third"
     )  # not the streams of the tokenizer before
     assert len(third["docs"]) < len(other["docs"])
-    training.prepare(tmp_path, start=tmp_path / "other")
-    _, more = training.prepare(tmp_path, start=tmp_path / "other", packages=True)
-    assert set(more) == set(training.MIXTURE) and np.array_equal(more["docs"], other["docs"])
 
 
-@pytest.mark.parametrize(
-    "extra, printed", [("", ""), ("--optimizer muon --compile",) * 2, ("--packages --seed 7",) * 2]
-)
-def test_the_recorded_command_repeats_the_run(extra, printed):
-    parser = argparse.ArgumentParser()
-    training.pair.add_arguments(parser)
-    line = training.pair.run_command(parser.parse_args(extra.split()))
-    assert line.startswith("python -m specdec_lite.training pair --target-steps 3000") and all(
-        word in line for word in printed.split()
-    )
-    assert parser.parse_args(line.split()[4:]) == parser.parse_args(extra.split())
-    assert " --start PAIR" in training.pair.run_command(
-        parser.parse_args([*extra.split(), "--start", "/somewhere/pair"])
-    )
+def test_the_command_trains_a_pair_that_loads(tmp_path, monkeypatch):
+    """Each stage lowers a loss: that of the target, then of the draft, then to the target."""
+    tokenizer = train_tokenizer(TEXTS, vocabulary=300)
+    shape = replace(SHAPE, vocab_size=len(tokenizer))
+    ids = tokenize(tokenizer, TEXTS)
+    streams = dict.fromkeys(training.MIXTURE, np.tile(ids, 1 + 5000 // len(ids)))
+    for name, value in (("TARGET", shape), ("DRAFT", replace(shape, num_layers=2))):
+        monkeypatch.setattr(pair, name, value)
+    monkeypatch.setattr(pair, "prepare", lambda work: (tokenizer, streams))
+    monkeypatch.setattr(pair, "STAGES", {n: (rate, 3) for n, (rate, _) in pair.STAGES.items()})
+    folders = ["--out", str(tmp_path / "pair"), "--work", str(tmp_path)]
+    main(["pair", "--target-steps", "2", *folders])
+    report = json.loads((tmp_path / "pair" / "report.json").read_text())["training"]
+    assert report["command"].startswith("python -m specdec_lite.training pair --target-steps 2")
+    assert (report["target_steps"], report["distil_steps"]) == (2, 3)
+    loaded = load_pair(tmp_path / "pair" / "target", tmp_path / "pair" / "draft")
+    assert [m.num_layers for m in (loaded.target, loaded.draft)] == [1, 2]
 
 
 # The tokenizer -------------------------------------------------------------------------------------
@@ -315,5 +297,7 @@ def test_a_card_without_bfloat16_trains_in_float32(monkeypatch, has_bfloat16):
         dtypes.append(output.dtype)
         return output.float().sum()
 
-    loop.one_step(torch.nn.ParameterList([weight]), loss, torch.ones(1, 2), [], 0.0)
+    loop.one_step(
+        torch.nn.ParameterList([weight]), loss, torch.ones(1, 2), torch.optim.SGD([weight]), 0.0
+    )
     assert dtypes == [torch.bfloat16 if has_bfloat16 else torch.float32]
