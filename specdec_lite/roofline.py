@@ -13,43 +13,6 @@ def _check_positive(**values: float) -> None:
             raise ValueError(f"{name}={value}: must be positive")
 
 
-def pass_bytes(
-    parameters: float, bytes_per_weight: float, batch: int = 1, cache_bytes: float = 0.0
-) -> float:
-    """Return the bytes that one pass reads: all weights once, and every sequence's cache once.
-
-    The number of tokens per pass does not appear, which is why speculation can pay.
-
-    Args:
-        parameters: number of weights.
-        bytes_per_weight: 2 for bfloat16, 4 for float32.
-        batch: number of sequences.
-        cache_bytes: size of one sequence's key/value cache, ≥ 0.
-
-    Raises:
-        ValueError: an argument is outside its range.
-    """
-    _check_positive(parameters=parameters, bytes_per_weight=bytes_per_weight, batch=batch)
-    if cache_bytes < 0:
-        raise ValueError(f"cache_bytes={cache_bytes}: must not be negative")
-    return parameters * bytes_per_weight + batch * cache_bytes
-
-
-def pass_operations(parameters: float, tokens: int = 1, batch: int = 1) -> float:
-    """Return the operations of one pass: a multiplication and an addition per weight and position.
-
-    Args:
-        parameters: number of weights.
-        tokens: positions per sequence.
-        batch: number of sequences.
-
-    Raises:
-        ValueError: an argument is not positive.
-    """
-    _check_positive(parameters=parameters, tokens=tokens, batch=batch)
-    return 2.0 * parameters * tokens * batch
-
-
 def arithmetic_intensity(bytes_per_weight: float, tokens: int = 1, batch: int = 1) -> float:
     """Return the operations per byte of weights read: 2 · tokens · batch / bytes_per_weight.
 
@@ -78,6 +41,10 @@ def pass_seconds(
 ) -> tuple[float, float]:
     """Return (reading, computing), the seconds of one pass; the pass takes the larger of them.
 
+    It reads all weights once, and every sequence's cache once. The number of tokens does not appear
+    in reading, which is why speculation can pay. It computes a multiplication and an addition per
+    weight and position.
+
     Args:
         parameters: number of weights.
         bytes_per_weight: 2 for bfloat16, 4 for float32.
@@ -90,11 +57,12 @@ def pass_seconds(
     Raises:
         ValueError: an argument is outside its range.
     """
-    _check_positive(bandwidth=bandwidth, throughput=throughput)
-    return (
-        pass_bytes(parameters, bytes_per_weight, batch, cache_bytes) / bandwidth,
-        pass_operations(parameters, tokens, batch) / throughput,
-    )
+    _check_positive(parameters=parameters, bytes_per_weight=bytes_per_weight)
+    _check_positive(bandwidth=bandwidth, throughput=throughput, tokens=tokens, batch=batch)
+    if cache_bytes < 0:
+        raise ValueError(f"cache_bytes={cache_bytes}: must not be negative")
+    read = parameters * bytes_per_weight + batch * cache_bytes
+    return read / bandwidth, 2.0 * parameters * tokens * batch / throughput
 
 
 def ridge_tokens(bytes_per_weight: float, bandwidth: float, throughput: float) -> float:

@@ -44,7 +44,7 @@ ROOMS = {
         "test_scheduling.py test_processors.py test_streaming.py test_readers.py texts",
     ),
     "theory": (
-        "theory roofline.py",
+        "theory.py roofline.py",
         "test_theory.py viz/test_formulas.py acceptance/test_optimum.py",
     ),
     "engine": ("engine", "engine test_precision.py"),

@@ -15,7 +15,7 @@ from specdec_lite.diagnosis.measuring import Loop, Measured
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
-from specdec_lite.theory.arrays import bisect
+from specdec_lite.theory import bisect
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,6 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
     ],
     "bench": [("band", hoeffding, product((3, 8), (1, 100, 10_000)))],
     "roofline": [
-        ("passBytes", roofline.pass_bytes, columns(0, 1, 5, 6)),
-        ("passOperations", roofline.pass_operations, columns(0, 4, 5)),
         ("ridgeTokens", roofline.ridge_tokens, columns(1, 2, 3)),
         ("passSeconds", roofline.pass_seconds, PASSES),
     ],
