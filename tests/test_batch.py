@@ -6,7 +6,7 @@ import pytest
 import torch
 from chosen import one_in
 from models_zoo import FAMILIES, PROMPT, build, hugging_face, native
-from registry import DRAFTERS, RULES
+from registry import DRAFTERS
 from text_laws import distance, own_text_law
 from transformers import BatchEncoding
 
@@ -55,20 +55,9 @@ def test_every_row_equals_its_single_run(name, temperature):
     seeds = range(len(PROMPTS))
     batched = generate_batch(TARGET, PROMPTS, drafter, seeds=seeds, **options)
     same(batched, alone(PROMPTS, drafter, seeds, **options))
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_every_rule_verifies_a_row_as_it_would_alone(name):
-    drafter = DRAFTERS["draft model"](TARGET)
-    options = {"max_new_tokens": 14, "temperature": 1.0, "rule": RULES[name][0]}
-    seeds = range(len(PROMPTS))
-    try:
-        single = alone(PROMPTS, drafter, seeds, **options)
-    except ValueError as refusal:  # exact match wants chosen tokens
-        with pytest.raises(ValueError, match=str(refusal)[:20]):
-            generate_batch(TARGET, PROMPTS, drafter, seeds=seeds, **options)
-        return
-    same(generate_batch(TARGET, PROMPTS, drafter, seeds=seeds, **options), single)
+    rounds = zip(*(row.steps for row in batched))
+    mixed = any({0, 3} <= {step.accepted for step in steps} for steps in rounds)
+    assert mixed or name != "draft model", "a row is rejected while another is fully accepted"
 
 
 def test_rows_end_at_their_own_stop_tokens_and_leave_the_batch(monkeypatch):
@@ -84,14 +73,6 @@ def test_rows_end_at_their_own_stop_tokens_and_leave_the_batch(monkeypatch):
     batched = generate_batch(TARGET, PROMPTS, drafter, seeds=range(5), **options)
     same(batched, alone(PROMPTS, drafter, range(5), **options))
     assert widths[0] == 5 and widths == sorted(widths, reverse=True) and widths[-1] < 5
-
-
-def test_one_row_is_rejected_while_another_is_fully_accepted():
-    batched = generate_batch(
-        TARGET, PROMPTS, DRAFTERS["draft model"](TARGET), 24, 1.0, seeds=range(5)
-    )
-    rounds = list(zip(*(row.steps for row in batched)))
-    assert any({0, 3} <= {step.accepted for step in steps} for steps in rounds)
 
 
 @pytest.mark.slow

@@ -1,11 +1,11 @@
 """The adjusted distribution, and the sources of chance."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from chance import RecordingRng
 from hypothesis import given, settings, strategies as st
 
 from specdec_lite.gpu import on_device
@@ -19,7 +19,6 @@ from specdec_lite.sampling import (
     outcomes,
 )
 
-LOGITS = torch.tensor([1.0, 3.0, 3.0, -2.0, 0.5])
 FINITE = st.lists(st.floats(-30, 30), min_size=1, max_size=8).map(
     lambda xs: torch.tensor(xs, dtype=torch.float64)
 )
@@ -28,36 +27,47 @@ SETTINGS = st.builds(
 )
 
 
-def test_temperature_zero_is_one_hot_on_the_first_of_equals():
-    for sampling in (Sampling(0), Sampling(0.0, top_k=3, top_p=0.1)):
-        assert sampling.greedy and sampling(LOGITS).tolist() == [0, 1, 0, 0, 0]
+EVEN, FALLING = [0.0] * 4, [math.log(p) for p in (0.5, 0.3, 0.15, 0.05)]
+BY_HAND = {
+    "greedy: the first of equals": (Sampling(0), [1, 3, 3, -2], [0, 1, 0, 0]),
+    "greedy with top-k and top-p": (Sampling(0.0, 3, 0.1), [1, 3, 3, -2], [0, 1, 0, 0]),
+    "temperature": (Sampling(0.5), FALLING, [x / 0.365 for x in (0.25, 0.09, 0.0225, 0.0025)]),
+    "an impossible token": (Sampling(), [0.0, -math.inf, 0.0], [0.5, 0, 0.5]),
+    "top-k": (Sampling(top_k=1), [0.0, 2.0, 1.0], [0, 1, 0]),
+    "top-k of all": (Sampling(top_k=4), FALLING, [0.5, 0.3, 0.15, 0.05]),
+    "top-k beyond all": (Sampling(top_k=99), FALLING, [0.5, 0.3, 0.15, 0.05]),
+    "top-p exactly reached: no third token": (Sampling(top_p=0.5), EVEN, [0.5, 0.5, 0, 0]),
+    "top-p just not reached": (Sampling(top_p=0.50001), EVEN, [1 / 3, 1 / 3, 1 / 3, 0]),
+    "top-p keeps at least one token": (Sampling(top_p=1e-300), EVEN, [1, 0, 0, 0]),
+    "top-p of all": (Sampling(top_p=1.0), FALLING, [0.5, 0.3, 0.15, 0.05]),
+    "temperature, top-k, top-p in this order": (
+        Sampling(2.0, 3, 0.7),
+        FALLING,
+        [0.5**0.5 / (0.5**0.5 + 0.3**0.5), 0.3**0.5 / (0.5**0.5 + 0.3**0.5), 0, 0],
+    ),
+    "other kinds of numbers": (
+        Sampling(Fraction(1, 2), top_p=Fraction(1, 2)),
+        FALLING,
+        [1, 0, 0, 0],
+    ),
+    "a huge temperature": (Sampling(2**70), FALLING, [0.25] * 4),
+}
+
+
+@pytest.mark.parametrize("sampling, logits, probs", BY_HAND.values(), ids=BY_HAND)
+def test_adjusted_by_hand(sampling, logits, probs):
+    assert sampling(torch.tensor(logits)).tolist() == pytest.approx(probs)
+    assert sampling.greedy == (sampling.temperature == 0)
+    ties = Sampling(top_k=1)(torch.zeros(4))
+    assert ties.count_nonzero() == 1, "of equals, exactly k stay"
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-39, 1e-46, 1e-300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_tiny_temperature_does_not_overflow(temperature, dtype):
-    probs = Sampling(temperature)(torch.tensor([1.0, 3.0, 2.0], dtype=dtype))
-    assert probs.tolist() == [0, 1, 0]
-    assert Sampling(temperature)(LOGITS).tolist() == [0, 0.5, 0.5, 0, 0]
-    assert Sampling(temperature)(torch.tensor([1.0, 30.0, 20.0], dtype=dtype)).tolist() == [
-        0,
-        1,
-        0,
-    ]  # 30 over the smallest number there is overflows
-
-
-def test_settings_of_other_number_types_are_taken_as_floats():
-    from fractions import Fraction
-
-    assert torch.equal(
-        Sampling(Fraction(1, 2), top_p=Fraction(1, 2))(LOGITS), Sampling(0.5, top_p=0.5)(LOGITS)
-    )
-    assert Sampling(2**70)(LOGITS).isfinite().all()
-
-
-def test_temperature_divides_the_logits():
-    assert torch.allclose(Sampling(2.0)(LOGITS), (LOGITS / 2).softmax(-1))
-    assert torch.allclose(Sampling()(LOGITS), LOGITS.softmax(-1))
+    adjusted = lambda *row: Sampling(temperature)(torch.tensor(row, dtype=dtype)).tolist()
+    assert adjusted(1.0, 3.0, 2.0) == [0, 1, 0] and adjusted(1.0, 3.0, 3.0) == [0, 0.5, 0.5]
+    assert adjusted(1.0, 30.0, 20.0) == [0, 1, 0]  # 30 over the smallest number there is overflows
 
 
 @given(FINITE, SETTINGS)
@@ -84,40 +94,12 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_top_p(logits, top_p):
     assert mass.sum() - mass.min() < top_p + 1e-9
 
 
-def test_nucleus_edges():
-    even = torch.tensor([0.25, 0.25, 0.25, 0.25])
-    assert nucleus(even, 0.5).tolist() == [0.5, 0.5, 0, 0]  # exactly reached: no third token
-    assert nucleus(even, 0.50001).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
-    assert nucleus(even, 1e-300).tolist() == [1, 0, 0, 0]  # at least one token always stays
-    assert nucleus(torch.tensor([0.1, 0.9]), 0.9).tolist() == [0, 1]
-    assert torch.equal(Sampling(top_p=1.0)(LOGITS), LOGITS.softmax(-1))
-
-
-def test_top_k_edges():
-    assert Sampling(top_k=1)(torch.tensor([0.0, 2.0, 1.0])).tolist() == [0, 1, 0]
-    assert torch.equal(Sampling(top_k=99)(LOGITS), LOGITS.softmax(-1))
-    assert torch.equal(Sampling(top_k=5)(LOGITS), LOGITS.softmax(-1))
-    assert (Sampling(top_k=1)(torch.zeros(4)) > 0).sum() == 1  # ties: exactly k tokens
-
-
-def test_temperature_comes_before_top_k_before_top_p():
-    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
-    by_hand = nucleus(
-        torch.tensor([0.5, 0.3, 0.15, 0]).pow(0.5) / torch.tensor([0.5, 0.3, 0.15]).pow(0.5).sum(),
-        0.7,
-    )
-    assert torch.allclose(Sampling(2.0, 3, 0.7)(logits), by_hand)
-    assert Sampling(2.0, 3, 0.7)(logits).count_nonzero() == 2
-    assert Sampling(2.0, None, 0.7)(logits).count_nonzero() == 3
-
-
 def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
     rows = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0))
     sampling = Sampling(0.7, 4, 0.8)
     assert torch.equal(sampling(rows)[1, 2], sampling(rows[1, 2]))
     assert torch.equal(Sampling(0)(rows)[1, 2], Sampling(0)(rows[1, 2]))
     assert sampling(rows.bfloat16()).dtype == torch.float32 == sampling(rows.half()).dtype
-    assert sampling(torch.tensor([0.0, -math.inf, 1.0]))[1] == 0
 
 
 # Chance -------------------------------------------------------------------------------------------
@@ -207,44 +189,18 @@ def test_seeds_repeat_and_differ():
     assert SeededRng().uniform() != SeededRng().uniform()
 
 
-def test_recording_keeps_every_uniform_in_order_and_changes_nothing():
-    recording, plain, probs = RecordingRng(7), SeededRng(7), torch.tensor([0.5, 0.5])
-    for rng in (recording, plain):
-        rng.taken = [rng.draw(probs), rng.flip(0.5), rng.draw(probs)]
-    again = SeededRng(7)
-    assert recording.taken == plain.taken
-    assert recording.uniforms == [again.uniform() for _ in range(3)]
-
-
 def test_enumeration_walks_every_outcome_once_and_weighs_it():
     def experiment(rng):
         first = rng.draw(torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64))
         return (first, rng.flip(0.25)) if first else (first,)
 
     assert sorted(outcomes(experiment)) == [((0,), 0.5), ((2, False), 0.375), ((2, True), 0.125)]
-
-
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 99))
-@settings(deadline=None, max_examples=30)
-def test_the_weights_of_all_outcomes_sum_to_one(sizes, seed):
-    def experiment(rng):
-        return tuple(
-            rng.draw(
-                torch.rand(
-                    size, generator=torch.Generator().manual_seed(seed + size), dtype=torch.float64
-                ).softmax(-1)
-            )
-            for size in sizes
-        )
-
-    found = list(outcomes(experiment))
-    assert len({outcome for outcome, _ in found}) == len(found) == math.prod(sizes)
-    assert sum(weight for _, weight in found) == pytest.approx(1, abs=1e-12)
-
-
-def test_a_certain_flip_has_no_second_branch():
-    assert list(outcomes(lambda rng: rng.flip(3.0))) == [(True, 1.0)]
+    assert list(outcomes(lambda rng: rng.flip(3.0))) == [(True, 1.0)], "certain: no second branch"
     assert EnumeratingRng((1,)).draw(torch.tensor([0.5, 0.5])) == 1
+    row = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    three = list(outcomes(lambda rng: (rng.draw(row), rng.draw(row[:2] * 2), rng.draw(row))))
+    assert len({outcome for outcome, _ in three}) == len(three) == 18
+    assert sum(weight for _, weight in three) == pytest.approx(1, abs=1e-12)
 
 
 def sorted_nucleus(probs, top_p):

@@ -160,11 +160,3 @@ def test_a_later_sibling_with_more_below_it_may_cost_traversal_its_lead():
         (law.completed(target, 4) - joint_distribution(target, 4)).abs().sum() < EXACT
         for law in laws
     )
-
-
-def test_the_prefixes_are_those_of_the_ratio():
-    """Order by falling q/p, not by falling q; tokens that p never emits come first."""
-    p, q = [0.0, 0.6, 0.4], [0.2, 0.7, 0.1]
-    subsets = [[], [0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]]
-    cuts = [sum(p[i] for i in h) + 1 - sum(q[i] for i in h) ** 2 for h in subsets]
-    assert theory.optimal_acceptance(p, q, 2) == pytest.approx(min(cuts), abs=EXACT)

@@ -11,12 +11,10 @@ import broken
 import pytest
 import torch
 from broken import draw_tree, grow
-from heads_zoo import random_heads, taught_heads
 from hypothesis import given, settings, strategies as st
-from models_zoo import PROMPT, VOCABULARY, native
 from text_laws import bias, random_law
 
-from specdec_lite import acceptance as a, generate, theory
+from specdec_lite import acceptance as a, theory
 from specdec_lite.acceptance import (
     NOTHING,
     Proposal,
@@ -30,7 +28,6 @@ from specdec_lite.acceptance import (
     speculative_sampling,
     traversal_verification,
 )
-from specdec_lite.drafters import BlockwiseDrafter, TemperedDrafter
 from specdec_lite.drafters.trees import (
     drawn_then_chosen,
     merge,
@@ -307,23 +304,6 @@ def test_the_longest_path_that_passes_is_kept(rule, passes):
             assert well_formed(other)(proposal, rows, SeededRng(0)) == verdict
 
 
-def test_nearly_greedy_text():
-    """At their strictest both rules of blockwise decoding write the greedy text; laxer ones accept more."""
-
-    def decoded(heads, rule, tokens):
-        drafter = TemperedDrafter(BlockwiseDrafter(native(), heads, 4))
-        return generate(native(), PROMPT, drafter, tokens, 1.0, rule=rule, seed=0)
-
-    plain = generate(native(), PROMPT, max_new_tokens=36).tokens
-    for rule in (a.top_k_match(1), a.distance_match(0)):
-        out = decoded(taught_heads("native"), rule, 36)
-        assert torch.equal(out.tokens, plain) and out.stats.accepted
-    outs = [decoded(random_heads(native()), a.top_k_match(k), 60) for k in (1, 8, VOCABULARY)]
-    passes = [out.stats.target_passes for out in outs]
-    assert passes[0] > passes[1] > passes[2] == 15
-    assert outs[0].tokens.tolist() != outs[2].tokens.tolist()
-
-
 # How block rules compare, and what they count -----------------------------------------------------
 
 
@@ -442,15 +422,6 @@ def test_the_controls_own_frames_are_right_where_nothing_is_broken():
     p, q = (law(()) for law in laws)
     rule = broken.k_seq_clamped(a.multi.plan(p, q, 2)[0])
     assert bias(lambda _: p, lambda _: q, rule, 1, INDEPENDENT["with replacement"]) < 1e-9
-
-
-def test_what_published_bugs_emit():
-    """A draw from p after a rejection, as Spec-RL decodes; an argmax draft with its soft q."""
-    rows = lambda law: lambda text: law
-    blocks = block_distribution(rows(P), rows(Q), broken.recovered_from_p, 1)
-    assert blocks.completed(rows(P), 1).tolist() == pytest.approx([0.40, 0.36, 0.24])
-    blocks = block_distribution(rows(P), rows(Q), speculative_sampling, 1, soft(1))
-    assert blocks.completed(rows(P), 1).tolist() == pytest.approx([0.4, 0.6, 0], abs=1e-7)
 
 
 def test_accepting_where_q_is_zero_is_biased_and_refused():
