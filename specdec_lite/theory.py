@@ -137,12 +137,12 @@ def optimal_acceptance(p: Array, q: Array, k: int, replace: bool = True) -> floa
     k = int(_draft_length(_number("k", k), "k"))
     if len(p) > 12 and not replace:
         raise ValueError(f"p has {len(p)} tokens: without replacement at most 12 can be computed")
-    p, q = p / p.sum(), q / q.sum()
+    p, q = np.asarray(p / p.sum()), np.asarray(q / q.sum())
     if replace:
         order = np.argsort(-np.divide(q, p, out=np.full_like(q, np.inf), where=p > 0))
         inside = np.append(0.0, p[order].cumsum()), np.append(0.0, q[order].cumsum())
         return float((inside[0] + 1 - inside[1] ** k).min())
-    k = min(k, np.count_nonzero(q))
+    k = min(k, int(np.count_nonzero(q)))
     subsets = (h for size in range(len(p) + 1) for h in combinations(range(len(p)), size))
     return float(min(p[[*h]].sum() + 1 - _all_inside(q, h, k) for h in subsets))
 

@@ -144,7 +144,7 @@ BUDGETS = {
     "specdec_book/exercises": 2833,
     "specdec_book/recordings": 1422,
     "specdec_book/viz": 12993,
-    "specdec_lite": 3325,
+    "specdec_lite": 3784,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2372,
     "specdec_lite/drafters": 6141,
@@ -154,10 +154,9 @@ BUDGETS = {
     "specdec_lite/measure": 950,
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
-    "specdec_lite/theory": 525,
     "specdec_lite/training": 2566,
-    "tests": 10114,
-    "tests/acceptance": 760,
+    "tests": 9810,
+    "tests/acceptance": 692,
     "tests/benchmarks": 901,
     "tests/book": 2092,
     "tests/diagnosis": 941,
@@ -173,7 +172,7 @@ BUDGETS = {
     "tests/site": 4279,
     "tests/texts": 167,
     "tests/training": 1146,
-    "tests/viz": 4560,
+    "tests/viz": 4558,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30
