@@ -124,11 +124,6 @@ def test_only_lossless_rules_emit_p():
         assert (max(distances) < 1e-12) == (name in ("exact", "match", "once")), name
 
 
-def test_published_distribution_of_the_soft_argmax():
-    row = formula("bench", "emitted", "soft_argmax", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2])
-    assert row == pytest.approx([0.4, 0.6, 0.0], abs=1e-12)
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_frequencies_approach_the_emitted_distribution(name):
     """A seeded run of 40 000 draws: all frequencies are within Hoeffding's bound at 1 − 1e-9."""
@@ -141,41 +136,6 @@ def test_frequencies_approach_the_emitted_distribution(name):
     assert max(abs(n / 40_000 - v) for n, v in zip(counts, row)) < bound
     if theory.total_variation(p, row) > 2 * len(p) * bound:
         assert max(abs(n / 40_000 - v) for n, v in zip(counts, p)) > bound
-
-
-def test_dragging_a_bar_keeps_the_sum_and_the_other_ratios():
-    row, emptied, from_one = evaluate(
-        "bench",
-        "setShare",
-        ([[0.5, 0.3, 0.2], 0, 0.2], [[0.5, 0.3, 0.2], 2, 0.0], [[1.0, 0.0, 0.0], 0, 0.4]),
-    )
-    assert row == pytest.approx([0.2, 0.48, 0.32])
-    assert emptied == pytest.approx([0.625, 0.375, 0])
-    assert from_one == pytest.approx([0.4, 0.3, 0.3])
-
-
-def test_the_residual_shrinks_from_sibling_to_sibling():
-    """Its share of p is the probability that all siblings so far, drawn from q, are rejected."""
-    counts = range(4)
-    pairs = [tuple(torch.tensor(row, dtype=torch.float64) for row in pair) for pair in PAIRS[:6]]
-    points = list(itertools.product(pairs, counts))
-    cases = [[p.tolist(), q.tolist(), k] for (p, q), k in points]
-    results = evaluate("bench", "residualAfter", cases)
-    for ((p, q), k), result in zip(points, results, strict=True):
-        expected, share = p, 1.0
-        for _ in range(k):
-            share *= 1 - float(theory.acceptance_rate(expected, q))
-            expected = residual(expected, q)
-        assert result["share"] == pytest.approx(share, abs=1e-9)
-        if share > 1e-9:
-            assert result["distribution"] == pytest.approx(expected.tolist(), abs=1e-9)
-
-
-@pytest.mark.parametrize("rule", ["from_p", "lenient"])
-def test_with_the_tasks_solution_the_wrong_rule_emits_p(rule):
-    p, q = [0.625, 0.375, 0.0], [0.5, 0.3, 0.2]
-    row = formula("bench", "emitted", rule, p, q)
-    assert row == pytest.approx(p, abs=1e-12) and theory.total_variation(p, q) > 0.1
 
 
 def test_rules_and_presets_fit_python():
@@ -209,36 +169,3 @@ def test_bench_in_a_browser(used):
     shown = [float(row.locator("td").nth(4).inner_text()) for row in page.locator("tbody tr").all()]
     beta = theory.acceptance_rate(p, q)
     assert shown == pytest.approx([min(a, b) + (1 - beta) * a for a, b in zip(p, q)], abs=6e-4)
-
-
-@pytest.mark.browser
-def test_the_bench_shows_the_residual_for_the_second_sibling(used):
-    page = used(Bench(siblings=True))
-    page.get_by_label("Sibling under test").select_option("1")
-    says(page, ".sdl-bench [aria-live=polite]", "After one rejection the bench shows the residual")
-    says(page, ".sdl-bench [aria-live=polite]", "20.0 % of the first p")
-    assert page.get_by_label("p(A)").input_value() == "0.5", "the sliders keep the first p"
-    page.locator("summary").last.click()
-    shown = [row.locator("td").first.inner_text() for row in page.locator("tbody tr").all()]
-    assert shown == ["1.000", "0.000", "0.000"]
-    page = used(Bench())
-    assert page.get_by_label("Sibling under test").count() == 0
-
-
-@pytest.mark.browser
-def test_the_verdict_says_whether_the_rule_emits_p(mounted):
-    page = mounted(Bench(p=[0.5, 0.3, 0.2], q=[0.3, 0.5, 0.2]))
-    says(page, ".sdl-outcome", "✓ emits p")
-    says(page, ".sdl-outcome", "keeps 80 % of the drafts; no lossless rule keeps more")
-    page.get_by_label("Rule", exact=True).select_option("match")
-    says(page, ".sdl-outcome", "keeps 34 % of the drafts; a lossless rule can keep 80 %")
-    page.get_by_label("Rule", exact=True).select_option("from_p")
-    says(page, ".sdl-outcome", "✗ does not emit p: total variation 0.100")
-
-
-@pytest.mark.browser
-def test_the_task_of_siblings_can_be_solved(mounted):
-    page = mounted(Bench(siblings=True, rejected=1))
-    says(page, ".sdl-task-state", "The second draw is accepted with probability 0.30")
-    page.evaluate("model.set('q', [0, 0.8, 0.2]); model.save_changes()")
-    says(page, ".sdl-task-state", "Solved: the whole residual is on tokens with q = 0")

@@ -1,4 +1,4 @@
-"""Formulas in two languages: each JavaScript formula beside the Python that it repeats, in one table."""
+"""Formulas of the interactives: each beside the Python that it repeats, or beside known results."""
 
 import math
 import random
@@ -12,8 +12,9 @@ from javascript import evaluate
 
 from specdec_book import recordings
 from specdec_book.viz import serving
-from specdec_book.viz.interactives import WIDTHS
+from specdec_book.viz.interactives import GUESSES, WIDTHS, hundredths
 from specdec_lite import roofline, theory
+from specdec_lite.acceptance import residual
 from specdec_lite.sampling import Sampling
 from specdec_lite.simulation import advice
 from specdec_lite.simulation.estimate import FITTED, Hardware
@@ -42,6 +43,21 @@ def parents(seed: int, count: int = 200) -> list[list[int]]:
 
 def of(shape: list[int]) -> TokenTree:
     return TokenTree([0] * len(shape), shape)
+
+
+def value(shape: list[int], accuracies: list[list[float]]) -> float:
+    """Return the expected tokens per pass, from `TokenTree`'s own paths and children."""
+    tree = of(shape)
+    ranks = [tree.children(parent).index(node) for node, parent in enumerate(shape)]
+    factors = lambda node: (accuracies[d][ranks[at]] for d, at in enumerate(tree.path(node)))
+    return 1.0 + sum(math.prod(factors(node)) for node in range(len(tree)))
+
+
+def fits(shape: list[int], accuracies: list[list[float]]) -> bool:
+    """Return whether the heads have a guess for each node of a tree."""
+    depth = [*of(shape).depth.tolist(), -1]  # the last entry is the root's
+    sizes = [*map(len, accuracies), *[0] * (len(shape) + 1)]
+    return all(shape.count(node) <= sizes[depth[node] + 1] for node in range(-1, len(shape)))
 
 
 def leaks(shape: list[int]) -> list:
@@ -158,14 +174,67 @@ def loads(shares: Iterable[float]) -> Iterable[tuple[dict, float]]:
         yield from ((serving.table("", times), share * full) for share in shares)
 
 
+def capacity(pair: dict, machine: dict, context: int) -> int:
+    """Return how many sequences' caches fit beside the weights."""
+    size = lambda net: net["parameters"] + net["experts"] * net["expert_parameters"]
+    weights = sum(size(net) * net["bytes_per_weight"] for net in (pair["target"], pair["draft"]))
+    each = context * sum(pair[model]["cache_bytes"] for model in ("target", "draft"))
+    return max(0, int((machine["memory"] - weights) // each))
+
+
+def residual_after(p: list[float], q: list[float], count: int) -> dict:
+    """Return what is left of p after rejected siblings, each drawn from q, and its share of p."""
+    (left, drawn), share = (torch.tensor(row, dtype=torch.float64) for row in (p, q)), 1.0
+    for _ in range(count):
+        share *= 1 - float(theory.acceptance_rate(left, drawn))
+        left = residual(left, drawn)
+    return {"share": share} | ({"distribution": left.tolist()} if share > 1e-9 else {})
+
+
 def hoeffding(tokens: int, draws: int) -> float:
     """Return the half-width of a band that holds every frequency in 99 % of runs."""
     return math.sqrt(math.log(2 * tokens / 0.01) / (2 * draws))
 
 
+PS = [[1.0, 0.0, 0.0], [0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.0, 0.25, 0.75]]
 KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]
 BETWEEN = {1: 1.0, 2: 1.1, 3: 1.1 + 0.05 / 3, 41: 2.25, 65: 3.0}
 TREES = [(shape,) for shape in parents(0)]
+HEADS = [
+    GUESSES["accuracies"],
+    [[0.9], [0.9], [0.9], [0.9]],
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]],
+    [[0.34, 0.33, 0.33]],
+    [[0.2, 0.2, 0.2, 0.2, 0.2], [0.95, 0.05], [0.01, 0.0]],
+    [[0.7, 0.1, 0.1, 0.05, 0.02], [0.5, 0.2, 0.1, 0.1], [0.4, 0.2]],
+]
+HEADED = [(*tree, heads) for heads in HEADS for tree in TREES if fits(*tree, heads)]
+DRAWS = random.Random(0)
+PERMILLE = [999, *(round(999 * DRAWS.uniform(0.6, 1)) for _ in range(63))]
+RATES = "".join(f"{rate:03d}" for rate in PERMILLE)
+"""Acceptance rates of all sets of three attentions and three MLPs, by the mask of what is skipped."""
+PARTS = {"attention": 1.0, "mlp": 2.0, "head": 3.0}
+
+
+def rate(rates: str, mask: int) -> float:
+    return min(99, round(PERMILLE[mask] / 10)) / 100 if mask else 1.0
+
+
+def skipped(layers: int, mask: int) -> tuple[int, int]:
+    """Return the numbers of skipped attentions and MLPs: alternating binary digits of the mask."""
+    digits = f"{mask:0{2 * layers}b}"
+    return digits[::2].count("1"), digits[1::2].count("1")
+
+
+def cost(parts: dict, layers: int, skips: tuple[int, int]) -> float:
+    return 1 - (skips[0] + 2 * skips[1]) / (3 + 3 * layers)
+
+
+def best_length(alpha: float, c: float) -> tuple[int, float]:
+    gains = [theory.walltime_improvement(alpha, gamma, c) for gamma in range(1, 17)]
+    return gains.index(max(gains)) + 1, max(gains)
+
+
 GROWN = [(growing(seed), budget) for seed in range(20) for budget in (1, 5, 12)]
 FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
     "explorer": [
@@ -190,7 +259,10 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
             product([1 + alpha for alpha in ALPHAS], GAMMAS, COSTS, [1.3], [0.1]),
         ),
     ],
-    "bench": [("band", hoeffding, product((3, 8), (1, 100, 10_000)))],
+    "bench": [
+        ("band", hoeffding, product((3, 8), (1, 100, 10_000))),
+        ("residualAfter", residual_after, product(PS, PS, range(4))),
+    ],
     "roofline": [
         ("ridgeTokens", roofline.ridge_tokens, columns(1, 2, 3)),
         ("passSeconds", roofline.pass_seconds, PASSES),
@@ -201,6 +273,7 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
         ("mask", causal, [(shape, "causal") for (shape,) in TREES]),
         ("paths", lambda shape: of(shape).paths(), TREES),
         ("leaks", leaks, TREES),
+        ("expectedTokens", value, HEADED),
     ],
     "growth": [
         ("expected", lambda nodes, n: 1 + sum(node["worth"] for node in nodes[:n]), GROWN),
@@ -210,6 +283,12 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
     ],
     "tree_budget": [
         ("pass", lambda ks, times, k, growth: BETWEEN[k], [(KS, TIMES, k, 1) for k in BETWEEN])
+    ],
+    "skip_switches": [
+        ("best", best_length, product((0.0, 0.3, 0.81, 0.97, 1.0), (0.05, 0.4, 0.9))),
+        ("rate", rate, product([hundredths(RATES)], range(64))),
+        ("counts", skipped, product([3], range(64))),
+        ("cost", cost, [(PARTS, 3, skipped(3, mask)) for mask in range(64)]),
     ],
     "next_word": [
         (
@@ -221,6 +300,7 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
     ],
     "advice": [("card", lambda case: [list(row) for row in advice.card(case)], situations())],
     "serving": [
+        ("capacity", capacity, product(serving.PAIRS, serving.MACHINES, (512, 32768))),
         (
             "estimate",
             estimated,
@@ -257,6 +337,111 @@ FORMULAS: dict[str, list[tuple[str, Callable, Iterable[tuple]]]] = {
 ROWS = [(module, *row) for module, rows in FORMULAS.items() for row in rows]
 
 
+TREE = [-1, -1, 0, 0, 0, 1, 1, 1, 5]
+ROWS_OF = [{"name": "a", "x": None}, {"name": "b", "x": 1}, {"name": "c", "x": 3}]
+KINDS = [{"source": "text", "lossless": True}, {"source": "model", "lossless": False}]
+SIZES = dict(cheap=(1, 1.1), slower=(1, 1.0), middle=(5, 1.5), large=(9, 1.4), even=(9, 1.5))
+SIZES |= {"fastest": (9, 2.0), "unknown": (None, 3.0)}
+POINTS = [{"name": name, "bytes": size, "gain": gain} for name, (size, gain) in SIZES.items()]
+LAWS = [{"law": [["a", 0.5], ["b", 0.25]]}, {"law": [["a", 0.75], ["d", 0.0]]}]
+SOLUTION = [0.625, 0.375, 0.0]
+"""A pair of the bench's task: with q = (0.5, 0.3, 0.2) two wrong rules emit p."""
+
+
+def nodes(*right: bool) -> list[dict]:
+    return [{"word": "x", "parent": -1, "worth": 0.1, "right": each} for each in right]
+
+
+NONE = nodes(False, False, False)
+LEVEL, AHEAD = {"grown": NONE, "static": NONE}, {"grown": nodes(True, False, False), "static": NONE}
+SOLVED = {"grown": nodes(False, True, True), "static": nodes(False, True, False)}
+EXAMPLES: dict[tuple[str, str], list[tuple[tuple, object]]] = {
+    ("tree_explorer", "relation"): [
+        ((TREE, 5, 1), "its parent"),
+        ((TREE, 8, 1), "its ancestor"),
+        ((TREE, 1, 8), "its descendant"),
+        ((TREE, 4, 3), "its sibling"),
+        ((TREE, 5, 4), "its cousin"),
+        ((TREE, 8, 2), "a node of another branch"),
+        ((TREE, 3, 3), "itself"),
+    ],
+    ("bench", "setShare"): [
+        (([0.5, 0.3, 0.2], 0, 0.2), [0.2, 0.48, 0.32]),
+        (([0.5, 0.3, 0.2], 2, 0.0), [0.625, 0.375, 0]),
+        (([1.0, 0.0, 0.0], 0, 0.4), [0.4, 0.3, 0.3]),
+    ],
+    ("bench", "emitted"): [
+        (("soft_argmax", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]), [0.4, 0.6, 0.0]),  # as published
+        (("from_p", SOLUTION, [0.5, 0.3, 0.2]), SOLUTION),
+        (("lenient", SOLUTION, [0.5, 0.3, 0.2]), SOLUTION),
+    ],
+    ("next_word", "hit"): [
+        (([0.665, 0.0, 0.245], u), word)
+        for u, word in {0.0: 0, 0.664: 0, 0.666: 2, 0.9: 2, 0.95: 3}.items()
+    ],
+    ("next_word", "labelMiddle"): [
+        ((10, 100, 40, 12), 60),
+        ((10, 100, 40, 50), 80),
+        ((10, 100, 40, 75), 42.5),
+        ((10, 60, 40, 40), 40),
+    ],
+    ("timelines", "pairs"): [
+        ((list("abcde"), shift), [[i, i + shift] for i in range(3)]) for shift in (0, 1)
+    ],
+    ("timelines", "largest"): [((LAWS,), 0.75)],
+    ("timelines", "shiftAt"): [
+        ((-40, 50, 0), 1),
+        ((-10, 50, 0), 0),
+        ((40, 50, 1), 0),
+        ((-400, 50, 0), 1),
+        ((400, 50, 1), 0),
+    ],
+    ("growth", "opening"): [  # a lead that does not solve the task
+        (([LEVEL, SOLVED, AHEAD], 3), 2),
+        (([AHEAD, SOLVED], 3), 0),
+        (([LEVEL, LEVEL], 3), 0),
+    ],
+    ("skip_switches", "bit"): [
+        ((3, 0, "attention"), 0b100000),
+        ((3, 0, "mlp"), 0b010000),
+        ((3, 2, "mlp"), 0b000001),
+    ],
+    ("scoreboard", "sort"): [  # rows without a value are last
+        ((ROWS_OF, "x", False), [ROWS_OF[1], ROWS_OF[2], ROWS_OF[0]]),
+        ((ROWS_OF, "x", True), [ROWS_OF[2], ROWS_OF[1], ROWS_OF[0]]),
+        ((ROWS_OF, "name", True), ROWS_OF[::-1]),
+        ((ROWS_OF, "missing", True), ROWS_OF),
+    ],
+    ("scoreboard", "filter"): [
+        ((KINDS, "all", "all"), KINDS),
+        ((KINDS, "text", "all"), KINDS[:1]),
+        ((KINDS, "all", "lossy"), KINDS[1:]),
+        ((KINDS, "model", "lossless"), []),
+    ],
+    ("scoreboard", "frontier"): [((POINTS, "bytes", "gain"), ["cheap", "middle", "fastest"])],
+    ("scoreboard", "formatBytes"): [
+        ((0,), "0 B"),
+        ((215,), "215 B"),
+        ((4321,), "4.3 kB"),
+        ((262_392,), "262 kB"),
+        ((5_124_178,), "5.1 MB"),
+        ((25_196_593,), "25 MB"),
+    ],
+    ("scoreboard", "formatMinutes"): [
+        ((3.4, {}), "3 min"),
+        ((None, {"trained": True}), "not recorded"),
+        ((None, {}), "none"),
+    ],
+    ("scoreboard", "page"): [
+        (("05_draft_then_verify",), "5"),
+        (("07b_better_rule",), "7b"),
+        (("11_token_trees",), "11"),
+        (("a2_blockwise_heads",), "blockwise heads"),
+    ],
+}
+"""(Module, its formula) → (arguments, the result) each."""
+
+
 def differences(given, expected, place: str = "") -> list[str]:
     """Return where two results differ; of a dict only the expected keys count."""
     if isinstance(expected, dict):
@@ -285,6 +470,12 @@ def test_a_formula_equals_pythons(module: str, name: str, python: Callable, case
         for line in differences(result, python(*case))
     ]
     assert cases and wrong == []
+
+
+@pytest.mark.parametrize("module, name", EXAMPLES)
+def test_a_formula_has_its_known_results(module: str, name: str):
+    arguments, results = zip(*EXAMPLES[module, name])
+    assert differences(evaluate(module, name, arguments), results) == []
 
 
 def test_the_table_notices_another_result():

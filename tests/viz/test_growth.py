@@ -1,11 +1,10 @@
-"""Trees that grow up to a budget, and the two timelines: their formulas and their state."""
+"""Trees that grow up to a budget: what a session drafts, and a place for each node."""
 
 import torch
 from heads_zoo import random_head
-from javascript import evaluate, formula
+from javascript import formula
 from models_zoo import VOCABULARY, native
 
-from specdec_book.viz import Timelines
 from specdec_book.viz.growth import MAX_NODES, draft_trees
 from specdec_lite import generate
 from specdec_lite.drafters import EagleDrafter
@@ -25,16 +24,6 @@ def test_every_node_has_a_place_of_its_own():
     tree = [{"parent": parent} for parent in (-1, -1, 0, 0, 1, 2, 2, 4, -1)]
     places = formula("growth", "places", tree)
     assert len({(p["column"], p["row"]) for p in places}) == len(tree)
-
-
-def test_it_opens_at_a_lead_that_does_not_solve_the_task():
-    tree = lambda *right: [{"word": "x", "parent": -1, "worth": 0.1, "right": r} for r in right]
-    none = tree(False, False, False)
-    solved = {"grown": tree(False, True, True), "static": tree(False, True, False)}
-    ahead = {"grown": tree(True, False, False), "static": none}
-    level = {"grown": none, "static": none}
-    for contexts, place in (([level, solved, ahead], 2), ([ahead, solved], 0), ([level, level], 0)):
-        assert formula("growth", "opening", contexts, 3) == place
 
 
 def test_draft_trees_returns_the_trees_of_a_session():
@@ -65,13 +54,3 @@ def test_worth_is_the_probability_of_a_token_in_a_smaller_draft_vocabulary():
     assert all(int(node["word"]) in ids for node in tree)
     assert len(worths) > 1 and worths == sorted(worths, reverse=True)
     assert worths[0] > 1 / len(ids) and sum(worths) <= 1
-
-
-def test_timelines_pair_features_with_shifted_tokens():
-    words = Timelines().words
-    pairs = evaluate("timelines", "pairs", [[words, s] for s in (0, 1)])
-    assert pairs == [[[i, i + shift] for i in range(3)] for shift in (0, 1)]
-    laws = [{"law": [["a", 0.5], ["b", 0.25]]}, {"law": [["a", 0.75], ["d", 0.0]]}]
-    assert formula("timelines", "largest", laws) == 0.75
-    moves = [(-40, 50, 0), (-10, 50, 0), (40, 50, 1), (-400, 50, 0), (400, 50, 1)]
-    assert evaluate("timelines", "shiftAt", moves) == [1, 0, 0, 1, 0]

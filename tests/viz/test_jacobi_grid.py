@@ -1,9 +1,9 @@
-"""The Jacobi grid: its recording and cells against the run, and its use by keyboard and mouse."""
+"""The Jacobi grid: its recording and cells against the run; its steps move nothing."""
 
 import pytest
 from javascript import evaluate, formula
 from letters import Letters, tiny
-from mounting import pause, says
+from mounting import pause
 
 from specdec_book.viz.interactives import JacobiGrid, record_grid
 from specdec_lite import generate
@@ -41,24 +41,6 @@ def test_cells_equal_the_run(grid):
             guesses = [cell["text"] for cell in cells[final : final + len(step.tree)]]
             assert "".join(guesses) == Letters().decode(step.tree.tokens.tolist())
     assert len(OUTS["the text, one letter changed"].steps) < len(OUTS["the prompt"].steps)
-
-
-@pytest.mark.browser
-def test_used_by_keyboard_and_mouse(grid, used):
-    page = used(grid)
-    says(page, ".sdl-summary", "and the pass added")  # it opens after a pass
-    page.get_by_role("button", name="Reset").click()
-    says(page, ".sdl-summary", "No position is final yet")
-    page.get_by_label("Passes done").focus()
-    page.keyboard.press("ArrowRight")
-    says(page, ".sdl-summary", "of 10 positions are final")
-    page.get_by_label("Passes done").press("End")
-    says(page, ".sdl-task-state", "Not yet")
-    page.get_by_label("First guess").select_option(label="the text, one letter changed")
-    says(page, ".sdl-summary", "No position is final yet")
-    page.get_by_label("Passes done").press("End")
-    says(page, ".sdl-task-state", "Solved")
-    assert page.locator("tbody tr").last.locator(".sdl-settled").count() == 10
 
 
 @pytest.mark.browser

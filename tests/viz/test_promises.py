@@ -190,6 +190,10 @@ def test_on_a_phone_it_fits_the_screen_and_the_rest_is_in_folds(opened, name: st
     assert accessibility_faults(page) == []
 
 
+MARKS = """() => [...document.querySelectorAll(".sdl-toggle")]
+  .map((node) => [node.ariaPressed, getComputedStyle(node, "::before").content])"""
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("name", NAMES)
 def test_it_fits_the_screen_with_something_to_see_and_the_same_buttons(opened, name: str):
@@ -203,6 +207,8 @@ def test_it_fits_the_screen_with_something_to_see_and_the_same_buttons(opened, n
     assert (page.locator(".sdl-task").count() == 1) != (module in WITHOUT_TASK)
     buttons = page.locator(".sdl-move").all_inner_texts()
     assert buttons in ([], ["Play", "Step", "Reset"], ["Pause", "Step", "Reset"])
+    marks = page.evaluate(MARKS)
+    assert all(("✓" in mark) == (pressed == "true") for pressed, mark in marks), "not color alone"
     others = page.locator("section.sdl .sdl-button:not(.sdl-move)").all_inner_texts()
     assert not {"Play", "Pause", "Step", "Back", "First", "Last"} & {*others}
     folds = page.locator(".sdl-phone-fold")

@@ -1,4 +1,4 @@
-"""Two words drafted in one pass: the formulas against the rule, and their use in a browser."""
+"""Two words drafted in one pass: the formulas against the rule."""
 
 import itertools
 import math
@@ -7,10 +7,8 @@ from functools import partial
 import pytest
 import torch
 from javascript import evaluate, formula
-from mounting import says
 from test_bench import propose
 
-from specdec_book.viz import SecondWord
 from specdec_lite import theory
 from specdec_lite.acceptance import block_distribution, speculative_sampling
 
@@ -76,22 +74,3 @@ def test_the_best_bias_beats_every_other_bias():
     ]
     assert best == pytest.approx(max(rates), abs=1e-9) and max(rates) > rates[0] + 0.3
     assert not math.isclose(max(rates), 1.0, abs_tol=1e-3)
-
-
-@pytest.mark.browser
-def test_used_by_keyboard_and_mouse(used):
-    page = used(SecondWord())
-    marks = "[...document.querySelectorAll('button')].map((b) => getComputedStyle(b, '::before').content)"
-    assert [mark[:3] for mark in page.evaluate(marks)] == ['""', '"✓"'], (
-        "color is not the only sign"
-    )
-    says(page, ".sdl-summary", "also drafts “of problem”")
-    page.get_by_role("slider").press("End")
-    assert page.evaluate("model.get('bias')") == 5
-    page.evaluate("model.set('bias', 2.2)")
-    says(page, ".sdl-task-state", "Found")
-    page.get_by_role("button", name="give the rule the row").click()
-    assert page.evaluate("model.get('honest')") is False
-    says(page, ".sdl-task-state", "the text is wrong")
-    page.get_by_role("button", name="sees the first word").press("Enter")
-    says(page, ".sdl-task-state", "must now wait")

@@ -1,8 +1,6 @@
-"""The round stepper: the numbers of its recording, its moments, and its use in a browser."""
+"""The round stepper: the numbers of its recording and its moments."""
 
-import pytest
 from javascript import formula
-from mounting import says
 
 from specdec_book.viz.interactives import Stepper
 
@@ -44,29 +42,3 @@ def test_every_round_has_all_its_moments_with_the_lengths_of_both_caches():
         for following in RUN.rounds[at + 1 : at + 2]:
             assert following["context"] == before + accepted + 1
             assert following["draft_cache"] == cut["draft"]
-
-
-@pytest.mark.browser
-def test_used_by_keyboard_and_mouse(used):
-    rounds = RUN.rounds
-    page = used(RUN)
-    solving = next(
-        i
-        for i, m in enumerate(moments(rounds))
-        if m["kind"] == "cut" and rounds[m["round"]]["accepted"] == RUN.gamma
-    )
-    slider = page.locator("input[type=range]")
-    says(page, ".sdl-summary", "The round emits")  # it opens at a cut
-    slider.press("Home")
-    for _ in range(solving):
-        page.keyboard.press("ArrowRight")
-    says(page, ".sdl-task-state", "Solved")
-    says(page, ".sdl-summary", "nothing is cut")
-    page.keyboard.press("ArrowLeft")
-    says(page, ".sdl-summary", "bonus")
-    assert "Solved" not in page.locator(".sdl-task-state").inner_text()
-    page.get_by_role("button", name="Step").press("Enter")
-    assert slider.input_value() == str(solving + 1)
-    assert (
-        page.locator("svg[role=img]").get_attribute("aria-label").startswith("Caches by position.")
-    )

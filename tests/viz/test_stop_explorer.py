@@ -1,11 +1,10 @@
-"""The stop explorer: its replay of every policy against decoding, and its use in a browser."""
+"""The stop explorer: its replay of every policy against decoding."""
 
 from functools import partial
 
 import pytest
 from javascript import formula
 from letters import Letters, tiny
-from mounting import says
 from torch.special import entr
 
 from specdec_book.viz.interactives import StopExplorer
@@ -79,17 +78,3 @@ def test_the_oracle_beats_every_policy(recorded):
             of("speed", recorded.places, "constant", settings | {"length": length})
             for length in range(1, 9)
         )
-
-
-@pytest.mark.browser
-def test_used_by_keyboard_and_mouse(recorded, used):
-    page = used(recorded)
-    says(page, ".sdl-task-state", "Choose a policy")
-    page.get_by_label("Policy").select_option("confidence")
-    page.locator("input[data-name=threshold]").focus()
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate("model.get('threshold')") == pytest.approx(0.42)
-    assert page.locator("input[data-name=length]").is_hidden()
-    page.get_by_label("Policy").select_option("oracle")
-    says(page, ".sdl-task-state", "knows the target's tokens")
-    assert page.locator("svg rect").count() > COUNT

@@ -1,10 +1,8 @@
-"""The tree-budget explorer: its JavaScript against the dynamic program, and its use in a browser."""
+"""The tree-budget explorer: its JavaScript against the dynamic program."""
 
 import pytest
 from javascript import evaluate, formula
-from mounting import says
 
-from specdec_book.viz import TreeBudget
 from specdec_lite.drafters.trees import best_shape, expected_tokens
 
 RATES = [[0.6, 0.15, 0.06, 0.03], [0.3, 0.3, 0.3], [0.9], [0.05, 0.0]]
@@ -31,18 +29,3 @@ def test_the_fastest_budget_equals_the_librarys(stretch):
         speeds = [expected_tokens(tree, RATES[0]) / (time + 0.06 * tree.levels) for tree in trees]
         assert found["all"][nodes] == pytest.approx(max(speeds))
     assert max(found["all"]) == pytest.approx(found["all"][found["nodes"]])
-
-
-@pytest.mark.browser
-def test_the_task_is_solved_by_keyboard_and_mouse(used):
-    page = used(TreeBudget(**STATE))
-    says(page, ".sdl-task-state", "Set the growth")
-    growth = page.get_by_label("Growth of T(k)")
-    for _ in range(10):
-        growth.press("ArrowRight")
-    found = formula("tree_budget", "fastest", STATE | {"stretch": 2.0})
-    budget = page.get_by_role("slider", name="Budget")
-    budget.press("Home")
-    for _ in range(found["nodes"]):
-        budget.press("ArrowRight")
-    says(page, ".sdl-task-state", "Solved")

@@ -1,6 +1,5 @@
 """The tree-mask explorer: its JavaScript against `TokenTree` and a search over all trees, its use."""
 
-import math
 import random
 from functools import cache
 
@@ -8,83 +7,21 @@ import pytest
 from browsing import accessibility_faults
 from javascript import evaluate, formula
 from mounting import open_phone_folds, says
-from test_formulas import of, parents as trees_of
+from test_formulas import HEADS, TREES, fits, of, value
 
 from specdec_book.viz import TreeExplorer
 from specdec_book.viz.interactives import GUESSES
 
-HEADS = [
-    GUESSES["accuracies"],
-    [[0.9], [0.9], [0.9], [0.9]],
-    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]],
-    [[0.34, 0.33, 0.33]],
-    [[0.2, 0.2, 0.2, 0.2, 0.2], [0.95, 0.05], [0.01, 0.0]],
-    [[0.7, 0.1, 0.1, 0.05, 0.02], [0.5, 0.2, 0.1, 0.1], [0.4, 0.2]],
-]
-
-
-TREES = trees_of(0)
-
-
-def value(parents: list[int], accuracies: list[list[float]]) -> float:
-    """Return the expected tokens per pass, from `TokenTree`'s own paths and children."""
-    tree = of(parents)
-    rank = {
-        child: r for node in range(-1, len(tree)) for r, child in enumerate(tree.children(node))
-    }
-    return 1 + sum(
-        math.prod(accuracies[depth][rank[above]] for depth, above in enumerate(tree.path(node)))
-        for node in range(len(tree))
-    )
-
-
-def fits(parents: list[int], accuracies: list[list[float]]) -> bool:
-    tree, depth = of(parents), of(parents).depth.tolist()
-    return all(d < len(accuracies) for d in depth) and all(
-        len(tree.children(node)) <= (len(accuracies[level]) if level < len(accuracies) else 0)
-        for node, level in [(-1, 0), *((n, d + 1) for n, d in enumerate(depth))]
-    )
-
 
 def test_removing_a_node_removes_its_subtree():
     rng = random.Random(1)
-    cases = [(parents, rng.randrange(len(parents))) for parents in TREES if parents]
+    cases = [(parents, rng.randrange(len(parents))) for (parents,) in TREES if parents]
     given = evaluate("tree_explorer", "remove", cases)
     for (parents, node), left in zip(cases, given, strict=True):
         tree = of(parents)
         kept = [i for i in range(len(tree)) if not tree.mask[i, node]]
         names = lambda t, old: sorted(tuple(old[i] for i in t.path(leaf)) for leaf in range(len(t)))
         assert names(of(left), kept) == sorted(tree.path(i) for i in kept)
-
-
-@pytest.mark.parametrize(
-    "i, j, word",
-    [
-        (5, 1, "its parent"),
-        (8, 1, "its ancestor"),
-        (1, 8, "its descendant"),
-        (4, 3, "its sibling"),
-        (5, 4, "its cousin"),
-        (8, 2, "a node of another branch"),
-        (3, 3, "itself"),
-    ],
-)
-def test_relations_are_named(i, j, word):
-    assert formula("tree_explorer", "relation", [-1, -1, 0, 0, 0, 1, 1, 1, 5], i, j) == word
-
-
-def test_expected_tokens_equal_pythons():
-    cases = [
-        (parents, accuracies)
-        for accuracies in HEADS
-        for parents in TREES
-        if fits(parents, accuracies)
-    ]
-    assert len(cases) > 60
-    given = evaluate("tree_explorer", "expectedTokens", cases)
-    assert given == pytest.approx([value(*case) for case in cases], rel=1e-12)
-    chain = formula("tree_explorer", "expectedTokens", [-1, 0, 1, 2], HEADS[1])
-    assert chain == pytest.approx(sum(0.9**i for i in range(5)))
 
 
 def test_sample_words_belong_to_the_samples_heads_alone():

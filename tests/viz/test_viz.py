@@ -9,9 +9,12 @@ import plotly.graph_objects as go
 import pytest
 from javascript import formula
 
-from specdec_book.viz import Interactive, Roofline, figure, theme
-from specdec_book.viz.interactive import STATIC, kit, modules
+from specdec_book.viz import Payoff, figure, theme
+from specdec_book.viz.interactive import STATIC, modules
+from specdec_book.viz.interactives import hundredths
+from specdec_book.viz.payoff import MACHINES, PAIRS
 from specdec_book.viz.trace import KINDS
+from specdec_lite.diagnosis.metrics import explain
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,11 +28,19 @@ def test_explorer_presets_are_the_published_figures():
     assert [each["alpha"] for each in lenient] == [0.62, 0.71, 0.76, 0.84]
 
 
-def test_the_source_is_the_kit_and_the_module():
-    assert Roofline.module in modules()
-    own = (STATIC / "roofline.js").read_text(encoding="utf-8")
-    assert Roofline._esm == f"{kit()}\n{own}" and not re.search("^(im|ex)port", kit(), re.M)
-    assert "color-scheme: dark" in Interactive.__subclasses__()[0]._css
+def test_a_skipped_sets_rate_is_below_one_on_a_page():
+    assert hundredths("999995994123004") == "9999991200"
+
+
+def test_each_choice_of_the_calculator_can_be_chosen():
+    assert Payoff.pair.max + 1 == len(PAIRS) and Payoff.machine.max + 1 == len(MACHINES)
+    labels = [each["label"] for each in [*PAIRS, *MACHINES]]
+    assert len(set(labels)) == len(labels) and all(labels)
+
+
+def test_the_examples_of_log_lines_are_readable():
+    for example in formula("log_line", "presets"):
+        assert explain(example["text"], example.get("gamma")).alpha is not None
 
 
 def test_figure_sets_theme_and_text_alternative():
