@@ -8,7 +8,6 @@ under the pointer. Color is never the only difference between two traces.
 # pyright: reportAttributeAccessIssue=false
 
 import itertools
-import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -90,8 +89,14 @@ def figure(
         fig.layout.legend.y = LEGEND_ABOVE_TITLES
     if can_name_ends(fig):
         name_ends(fig)
-    if source:
-        add_source(fig, source)
+    if source:  # a published page shows the ⓘ in the caption instead
+        fig.add_annotation(
+            name=SOURCE,
+            text="ⓘ",
+            hovertext="<br>".join(textwrap.wrap(escape(source, quote=False), SOURCE_WIDTH)),
+            **dict(xref="paper", x=1, xanchor="right", showarrow=False),
+            **dict(yref="paper", y=0, yanchor="top", yshift=-24),
+        )
     return fig
 
 
@@ -123,27 +128,6 @@ def emphasize(fig: go.Figure, subject: str | Sequence[str] | Mapping[str, str]) 
             trace.line.dash = "solid"
     if missing:
         raise ValueError(f"subject={sorted(missing)}: must be names of traces or of bars")
-
-
-def add_source(fig: go.Figure, source: str) -> None:
-    """Write an ⓘ at the lower right, which shows `source` under the pointer.
-
-    A published page shows the ⓘ in the caption instead.
-    """
-    text = "<br>".join(textwrap.wrap(escape(source, quote=False), SOURCE_WIDTH))
-    fig.add_annotation(
-        name=SOURCE,
-        text="ⓘ",
-        hovertext=text,
-        xref="paper",
-        yref="paper",
-        x=1,
-        y=0,
-        xanchor="right",
-        yanchor="top",
-        yshift=-24,
-        showarrow=False,
-    )
 
 
 def set_dashes_and_symbols(fig: go.Figure) -> None:
@@ -236,11 +220,10 @@ def can_name_ends(fig: go.Figure) -> bool:
     traces = legend_traces(fig)
     if any(trace.type != "scatter" for trace in traces):
         return False
-    if not all(are_numbers(trace.x) and are_numbers(trace.y) for trace in traces):
-        return False
     single = all(trace.xaxis in (None, "x") and trace.yaxis in (None, "y") for trace in fig.data)
     has_lines = any("lines" in (trace.mode or "lines") for trace in traces)
-    return single and has_lines and 2 <= len(traces) <= MAX_NAMED_LINES
+    has_numbers = all(are_numbers(trace.x) and are_numbers(trace.y) for trace in traces)
+    return single and has_lines and has_numbers and 2 <= len(traces) <= MAX_NAMED_LINES
 
 
 def legend_traces(fig: go.Figure) -> list:
@@ -256,21 +239,22 @@ def are_numbers(values) -> bool:
 
 def name_ends(fig: go.Figure) -> None:
     """Write each line's name after its last point, in its color, without overlap; no legend."""
-    traces = legend_traces(fig)
+    traces, yaxis = legend_traces(fig), fig.layout.yaxis
     fix_range(fig.layout.xaxis, [x for trace in fig.data for x in trace.x])
-    fix_range(fig.layout.yaxis, [y for trace in fig.data for y in values_with_errors(trace)])
+    fix_range(yaxis, [y for trace in fig.data for y in values_with_errors(trace)])
+    low, high = yaxis.range
+    height = lambda y: (y - low) / ((high - low) or 1) * (fig.layout.height - PANEL_MARGIN)
     ends = [last_point(fig, trace) for trace in traces]
     names = [textwrap.wrap(trace.name, NAME_WIDTH) for trace in traces]
     default = {id(trace): color for trace, color in zip(fig.data, itertools.cycle(COLORWAY))}
     ink = dict(zip(map(str.lower, PALETTE.values()), INKS.values()))
-    boxes = [(height(fig, y), LINE_HEIGHT * len(lines)) for (_, y), lines in zip(ends, names)]
+    boxes = [(height(y), LINE_HEIGHT * len(lines)) for (_, y), lines in zip(ends, names)]
     edge = max(x for x, _ in ends)
     groups: dict[float, list[int]] = {}  # lines that end beside each other share their room
     for i, (x, _) in enumerate(ends):
         groups.setdefault(edge if x >= edge - 0.15 * abs(edge) else x, []).append(i)
-    at_edge = groups[edge]
     crossing = [
-        height(fig, axis_value(fig.layout.yaxis, line.y0) or 0)
+        height(np.nan_to_num(positions(yaxis, [line.y0])[0]))
         for line in fig.layout.shapes
         if line.type == "line" and line.y0 == line.y1 and line.yref in (None, "y")
     ]
@@ -281,74 +265,53 @@ def name_ends(fig: go.Figure) -> None:
     }
     for i, (trace, (x, y), lines) in enumerate(zip(traces, ends, names)):
         color = trace.line.color or trace.marker.color or default[id(trace)]
-        middle = height(fig, y) + shift.get(i, 0)
-        is_crossed = any(abs(middle - line) < LINE_HEIGHT * len(lines) / 2 for line in crossing)
+        middle, size = boxes[i]
+        is_crossed = any(abs(middle + shift[i] - line) < size / 2 for line in crossing)
         fig.add_annotation(
             name=END,
             text="<br>".join(lines),
-            x=x,
-            y=y,
-            yshift=shift.get(i, 0),
-            xanchor="left",
-            xshift=8,
-            align="left",
+            **dict(x=x, y=y, xshift=8, yshift=shift[i], xanchor="left", align="left"),
             showarrow=False,
             # hides the lines under the name
-            bgcolor=None if i in at_edge and not is_crossed else LIGHT["background"],
+            bgcolor=None if i in groups[edge] and not is_crossed else LIGHT["background"],
             font={"size": 13, "color": ink.get(str(color).lower(), LIGHT["text"])},
         )
-    longest = max(len(line) for i in at_edge for line in names[i])
+    longest = max(len(line) for i in groups[edge] for line in names[i])
     fig.update_layout(showlegend=False, margin_r=24 + round(7.2 * longest))
+
+
+def positions(axis, values: Sequence) -> np.ndarray:
+    """Return values in the units of their axis (log10 on a log axis); NaN for one without a
+    position."""
+    numbers = np.array(values, dtype=float)
+    return np.log10(np.where(numbers > 0, numbers, np.nan)) if axis.type == "log" else numbers
 
 
 def last_point(fig: go.Figure, trace) -> tuple[float, float]:
     """Return the last point of a trace inside the range of y, in the units of an annotation."""
-    xaxis, yaxis = fig.layout.xaxis, fig.layout.yaxis
-    points = [
-        (axis_value(xaxis, x), axis_value(yaxis, y))
-        for x, y in sorted(zip(trace.x, trace.y), key=lambda point: point[0])
-    ]
-    low, high = yaxis.range
-    return [(x, y) for x, y in points if x is not None and y is not None and low <= y <= high][-1]
-
-
-def axis_value(axis, value: float | None) -> float | None:
-    """Return a value in the units of its axis (log10 on a log axis); None if it has no position."""
-    if value is None or value != value:
-        return None
-    if axis.type != "log":
-        return float(value)
-    return math.log10(value) if value > 0 else None
-
-
-def height(fig: go.Figure, y: float) -> float:
-    """Return the approximate distance from the bottom of the panel to y, in px."""
     low, high = fig.layout.yaxis.range
-    return (y - low) / ((high - low) or 1) * (fig.layout.height - PANEL_MARGIN)
+    order = np.argsort(np.array(trace.x, dtype=float), kind="stable")
+    x, y = positions(fig.layout.xaxis, trace.x)[order], positions(fig.layout.yaxis, trace.y)[order]
+    inside = ~np.isnan(x) & (low <= y) & (y <= high)
+    return float(x[inside][-1]), float(y[inside][-1])
 
 
 def fix_range(axis, values: list[float]) -> None:
     """Set the range that plotly would choose for these values, so that names do not widen it."""
     if axis.range is None:
-        known = [number for value in values if (number := axis_value(axis, value)) is not None]
-        low, high = min(known), max(known)
-        axis.range = (
-            min(low, 0) if axis.rangemode == "tozero" else low - 0.05 * (high - low),
-            high + 0.05 * (high - low),
-        )
+        known = positions(axis, values)
+        low, high = float(np.nanmin(known)), float(np.nanmax(known))
+        room = 0.05 * (high - low)
+        axis.range = (min(low, 0) if axis.rangemode == "tozero" else low - room, high + room)
 
 
-def values_with_errors(trace) -> list[float]:
+def values_with_errors(trace) -> np.ndarray:
     """Return both ends of the error bar of each of a trace's values."""
-    bars = trace.error_y
-    up = bars.array if bars.array is not None and bars.visible is not False else [0] * len(trace.y)
-    down = up if bars.arrayminus is None else bars.arrayminus
-    return [
-        end
-        for y, above, below in zip(trace.y, up, down)
-        if y is not None
-        for end in (y - below, y + above)
-    ]
+    y, bars = np.array(trace.y, dtype=float), trace.error_y
+    if bars.array is None or bars.visible is False:
+        return y
+    down = bars.array if bars.arrayminus is None else bars.arrayminus
+    return np.concatenate([y - np.array(down, dtype=float), y + np.array(bars.array, dtype=float)])
 
 
 def spread_out(boxes: list[tuple[float, float]]) -> list[float]:

@@ -23,6 +23,11 @@ KINDS = {
 DISCARDED = {"rejected", "unused"}
 
 
+def quoted(text: str) -> str:
+    """Return a token's text in quotes, with escaped line ends."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One token of a pass.
@@ -63,18 +68,9 @@ class Trace:
     prompt: str
 
     def __repr__(self) -> str:
-        lines = [
-            " · ".join(
-                f"{piece.kind} {json.dumps(piece.text, ensure_ascii=False)}" for piece in row
-            )
-            for row in self.passes
-        ]
-        return "\n".join(
-            [
-                self.summary,
-                *(f"pass {number}: {line}" for number, line in enumerate(lines, start=1)),
-            ]
-        )
+        words = lambda row: " · ".join(f"{piece.kind} {quoted(piece.text)}" for piece in row)
+        lines = [f"pass {n}: {words(row)}" for n, row in enumerate(self.passes, start=1)]
+        return "\n".join([self.summary, *lines])
 
     @property
     def summary(self) -> str:
@@ -126,18 +122,11 @@ class Trace:
         rows = ""
         for number, row in enumerate(self.passes, start=1):
             cells = (
-                " ".join(
-                    json.dumps(piece.text, ensure_ascii=False)
-                    for piece in row
-                    if piece.kind == kind
-                )
+                " ".join(quoted(piece.text) for piece in row if piece.kind == kind)
                 for kind in columns
             )
-            rows += (
-                f'<tr><th scope="row">{number}</th>'
-                + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-                + "</tr>"
-            )
+            body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            rows += f'<tr><th scope="row">{number}</th>{body}</tr>'
         return (
             '<details><summary>Table of all passes</summary><div class="sdl-scroll"'
             ' tabindex="0" role="group" aria-label="Trace as a table"><table>'
@@ -155,15 +144,10 @@ def trace(
         raise TypeError(
             f"output_or_steps holds a {type(wrong).__name__}: must be an Output or a list of Steps"
         )
-    if prompt is None:
-        before = ""
-    else:
-        before = prompt if isinstance(prompt, str) else tokenizer.decode(list(map(int, prompt)))
-    return Trace(
-        tuple(_pieces(step, tokenizer) for step in steps),
-        Stats.of(steps),
-        shorten_prompt(before, 400),
-    )
+    before = "" if prompt is None else prompt
+    before = before if isinstance(before, str) else tokenizer.decode(list(map(int, before)))
+    pieces = tuple(_pieces(step, tokenizer) for step in steps)
+    return Trace(pieces, Stats.of(steps), shorten_prompt(before, 400))
 
 
 def shorten_prompt(prompt: str, length: int = 240) -> str:
