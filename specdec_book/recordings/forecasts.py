@@ -91,17 +91,6 @@ def transferred_costs(name: str) -> list[Forecast]:
     return forecasts
 
 
-def ceilings(name: str) -> list[Forecast]:
-    """Forecast with a cost of 1, that is, with free drafts and free verification."""
-    found = entry(name)
-    return [
-        Forecast(
-            name, found["model"], found["method"], row["batch"], row["tau"], 1.0, row["speedup"]
-        )
-        for row in records(name)
-    ]
-
-
 def without_tau(forecasts: list[Forecast]) -> tuple[list[Forecast], list[Forecast]]:
     """Return the forecasts whose cost is from another text, and as they would be without τ.
 
@@ -115,7 +104,7 @@ def without_tau(forecasts: list[Forecast]) -> tuple[list[Forecast], list[Forecas
 
 
 def all_forecasts() -> list[Forecast]:
-    """Return every forecast with a cost of its own; ceilings are not among them."""
+    """Return every forecast with a cost of its own."""
     named = ("eagle3_table2", "angelslim_qwen3", "angelspec_hy3")
     return stated_costs() + [each for name in named for each in transferred_costs(name)]
 
@@ -123,11 +112,6 @@ def all_forecasts() -> list[Forecast]:
 def within(forecasts: list[Forecast], error: float) -> int:
     """Return how many forecasts miss by at most this much."""
     return sum(abs(forecast.error) <= error for forecast in forecasts)
-
-
-def worst(forecasts: list[Forecast]) -> Forecast:
-    """Return the forecast with the largest relative error."""
-    return max(forecasts, key=lambda forecast: abs(forecast.error))
 
 
 def median_error(forecasts: list[Forecast]) -> float:

@@ -5,7 +5,7 @@ speedup, who measured it, and where.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -42,16 +42,9 @@ REMAINDER = "o is what is left of the measured round, so the prediction predicts
 def preset(group: str, label: str, measured: float, gamma: int, by: str, **more) -> dict:
     """Return a measured pair; costs outside the explorer's sliders get the nearest value there."""
     by = by.replace("`", "")
-    by = by[:1].upper() + by[1:]
     costs = {name: float(np.clip(more.pop(name, 0.0), 0, top)) for name, top in LIMITS.items()}
-    return costs | {
-        "group": group,
-        "label": label,
-        "gamma": gamma,
-        "measured": measured,
-        "by": by,
-        **more,
-    }
+    names = {"group": group, "label": label, "gamma": gamma, "measured": measured}
+    return costs | names | {"by": by[:1].upper() + by[1:], **more}
 
 
 # Measured by others -------------------------------------------------------------------------------
@@ -82,20 +75,12 @@ def source_pairs(source: str, text: str, gammas: Iterable[int]) -> list[dict]:
         method = about["method"].replace(",", " ").split()[0]  # EAGLE-3 of "EAGLE-3, gamma 2"
         method = "" if "EAGLE" in setting or method == setting else method
         label = ", ".join(filter(None, (model, setting, method, f"γ = {row['gamma']}")))
-        by = f"Measured by others, not by us: {about['card']}; {about['engine']}; batch"
-        by += f" {row['batch']}{', ' + row['workload'] if row['workload'] else ''}; τ {row['tau']:.2f}."
-        found.append(
-            preset(
-                f"{about['card']}; {about['engine']}",
-                label,
-                row["speedup"],
-                row["gamma"],
-                by,
-                alpha=theory.implied_alpha(row["tau"], row["gamma"]),
-                source=about["url"],
-                **costs,
-            )
-        )
+        machine, batch = f"{about['card']}; {about['engine']}", f"batch {row['batch']}"
+        about_text = ", ".join(filter(None, (batch, row["workload"])))
+        by = f"Measured by others, not by us: {machine}; {about_text}; τ {row['tau']:.2f}."
+        alpha = theory.implied_alpha(row["tau"], row["gamma"])
+        more = {"alpha": alpha, "source": about["url"]} | costs
+        found.append(preset(machine, label, row["speedup"], row["gamma"], by, **more))
     return found
 
 
@@ -114,21 +99,16 @@ def costs_without(row: dict, rows: list[dict]) -> dict[str, float] | None:
     A source prints one cost per γ, so c contains what each further token adds to the verification.
     Several texts at this γ give the cost of a round; several γ give its slope.
     """
-    same = [each for each in rows if each["setting"] == row["setting"] and each is not row]
-    same = [each for each in same if each["batch"] == row["batch"]]
     by_gamma: dict[int, list[float]] = {}
-    for each in same:
-        by_gamma.setdefault(each["gamma"], []).append(each["tau"] / each["speedup"])
+    for each in rows:
+        if each is not row and all(each[name] == row[name] for name in ("setting", "batch")):
+            by_gamma.setdefault(each["gamma"], []).append(each["tau"] / each["speedup"])
     costs = {gamma: median(values) for gamma, values in by_gamma.items()}
-    if len(costs) > 1:
-        slope, start = np.polyfit(list(costs), list(costs.values()), 1)
-        cost = costs.get(row["gamma"], start + slope * row["gamma"])
-        slope = min(slope, (cost - 1) / row["gamma"])  # a round costs at least one pass
-    elif row["gamma"] in costs:
-        cost = costs[row["gamma"]]
-        slope = (cost - 1) / row["gamma"]
-    else:
+    if len(costs) < 2 and row["gamma"] not in costs:
         return None
+    slope, start = np.polyfit([*costs], [*costs.values()], 1) if len(costs) > 1 else (np.inf, 0)
+    cost = costs.get(row["gamma"], start + slope * row["gamma"])
+    slope = min(slope, (cost - 1) / row["gamma"])  # a round costs at least one pass
     return {"c": max(0.0, slope), "overhead": cost - 1 - row["gamma"] * max(0.0, slope)}
 
 
@@ -257,14 +237,10 @@ def shape_name(recording: Recording) -> str:
     return next(filter(None, names), None) or shapes.get(layers, "its target")
 
 
-def is_own(recording: Recording) -> bool:
-    """Return whether a recording is the reader's own."""
-    return recording.name.startswith("your GPU/")
-
-
 def title(recording: Recording) -> str:
     """Return the machine's name, after "your GPU" if it is the reader's own."""
-    return f"your GPU, {recording.machine}" if is_own(recording) else recording.machine
+    is_own = recording.name.startswith("your GPU/")
+    return f"your GPU, {recording.machine}" if is_own else recording.machine
 
 
 def recorded_pairs() -> list[dict]:
@@ -283,7 +259,7 @@ def gpu_pairs(recording: Recording) -> list[dict]:
                 if mode in (modes := step.get(f"T = {t}", {}).get("modes", {})):
                     label = f"{name}, T = {t}, {words}"
                     found.append(of_round(group, label, step["gamma"], modes[mode], recording))
-    return found + synthetic_pairs(f"{title(recording)}, random weights (measured here)", recording)
+    return [*found, *synthetic_pairs(recording)]
 
 
 def whole_rounds(steps: dict) -> list[tuple[str, dict]]:
@@ -298,24 +274,18 @@ def of_round(group: str, label: str, gamma: int, row: dict, recording: Recording
     """Return a recorded round of the shipped pair."""
     alone, speedup = row["alone"], row["speedup"]["value"]
     verify = alone["verify"] / alone["one"]
-    draft = alone["draft"] / alone["one"] if "draft" in alone else None  # a head has none
-    return preset(
-        group,
-        label,
-        speedup,
-        gamma,
-        f"{recording.source}. {interval(row['speedup'])}. {REMAINDER}",
-        alpha=row["alpha"] or 0.0,
-        **costs_of(row["rounds"], verify, gamma),
-        facts=[
-            real_forecast(alone["predicted"], speedup),
-            ["T(1) alone", f"{1e3 * alone['one']:.2f} ms"],
-            ["T(1) in the loop, the unit of c", f"{1e3 * row['rounds']['target_seconds']:.2f} ms"],
-            [f"T({gamma + 1}) ÷ T(1)", f"{verify:.2f}"],
-            *([["a draft pass alone ÷ T(1)", f"{draft:.2f}"]] if draft is not None else ()),
-            ["τ", f"{row['tau']:.2f}"],
-        ],
-    )
+    facts = [
+        real_forecast(alone["predicted"], speedup),
+        ["T(1) alone", f"{1e3 * alone['one']:.2f} ms"],
+        ["T(1) in the loop, the unit of c", f"{1e3 * row['rounds']['target_seconds']:.2f} ms"],
+        [f"T({gamma + 1}) ÷ T(1)", f"{verify:.2f}"],
+    ]
+    if "draft" in alone:  # a head has none
+        facts.append(["a draft pass alone ÷ T(1)", f"{alone['draft'] / alone['one']:.2f}"])
+    facts.append(["τ", f"{row['tau']:.2f}"])
+    by = f"{recording.source}. {interval(row['speedup'])}. {REMAINDER}"
+    more = {"alpha": row["alpha"] or 0.0, **costs_of(row["rounds"], verify, gamma)}
+    return preset(group, label, speedup, gamma, by, **more, facts=facts)
 
 
 def real_forecast(predicted: float, speedup: float) -> list[str]:
@@ -347,9 +317,10 @@ def interval(speedup: dict) -> str:
     return f"95 % interval {low:.2f} to {high:.2f}"
 
 
-def synthetic_pairs(group: str, recording: Recording) -> list[dict]:
-    """Return rounds of a real shape whose drafts a coin accepts, with costs from single passes."""
-    found, target, gamma = [], shape_name(recording), 4
+def synthetic_pairs(recording: Recording) -> Iterator[dict]:
+    """Yield rounds of a real shape whose drafts a coin accepts, with costs from single passes."""
+    group, target = f"{title(recording)}, random weights (measured here)", shape_name(recording)
+    by, gamma = f"{recording.source}. Random weights; a coin accepts each draft.", 4
     largest = max((row["batch"] for row in rows(recording, "synthetic")), default=0)
     for row in rows(recording, "synthetic"):
         batch = row["batch"]
@@ -362,52 +333,35 @@ def synthetic_pairs(group: str, recording: Recording) -> list[dict]:
         one, draft = times.of_pass(batch, 1), times.of_round(batch, 1) - times.of_pass(batch, 2)
         verify = times.of_pass(batch, gamma + 1) / one
         label = f"shape of {target} with {row['draft']}, batch {batch}, α set to {ALPHA:g}"
-        by = f"{recording.source}. Random weights; a coin accepts each draft."
-        found.append(
-            preset(
-                group,
-                label,
-                row["speedup"][f"{ALPHA:g}"],
-                gamma,
-                by,
-                alpha=ALPHA,
-                c=draft / one,
-                step_cost=(verify - 1) / gamma,
-                facts=[
-                    ["T(B, 1)", f"{1e3 * one:.2f} ms"],
-                    [f"T(B, {gamma + 1}) ÷ T(B, 1)", f"{verify:.2f}"],
-                    ["a draft pass in the loop", f"{1e3 * draft:.2f} ms"],
-                ],
-            )
-        )
-    return found
+        facts = [
+            ["T(B, 1)", f"{1e3 * one:.2f} ms"],
+            [f"T(B, {gamma + 1}) ÷ T(B, 1)", f"{verify:.2f}"],
+            ["a draft pass in the loop", f"{1e3 * draft:.2f} ms"],
+        ]
+        costs = {"c": draft / one, "step_cost": (verify - 1) / gamma}
+        speedup = row["speedup"][f"{ALPHA:g}"]
+        yield preset(group, label, speedup, gamma, by, alpha=ALPHA, **costs, facts=facts)
 
 
-def cpu_pairs(recording: Recording) -> list[dict]:
-    """Return the rows of a recording of speed that no flag excludes."""
-    found = []
+def cpu_pairs(recording: Recording) -> Iterator[dict]:
+    """Yield the rows of a recording of speed that no flag excludes."""
+    group = f"{recording.machine}, two CPU cores (measured here)"
     for row in recording.data["rows"]:
         if row["flags"]:
             continue
         cost, gamma = row["prediction"], row["gamma"]
         name = f"the shipped pair, {row['dtype']}, {row['domain']}, T = {row['temperature']:g}"
-        found.append(
-            preset(
-                f"{recording.machine}, two CPU cores (measured here)",
-                name,
-                row["speedup"]["value"],
-                gamma,
-                f"{recording.source}. {interval(row['speedup'])}.",
-                alpha=row["alpha"]["value"],
-                c=cost["c_in_loop"],
-                step_cost=max(0.0, cost["verify"] - 1) / gamma,
-                overhead=cost["overhead"],
-                plain_overhead=recordings.plain_cost(row) - 1,
-                facts=[
-                    ["T(1)", f"{1e3 * cost['target_seconds']:.2f} ms"],
-                    [f"T({gamma + 1}) ÷ T(1)", f"{cost['verify']:.2f}"],
-                    ["τ", f"{row['tau']['value']:.2f}"],
-                ],
-            )
+        by = f"{recording.source}. {interval(row['speedup'])}."
+        yield preset(
+            *(group, name, row["speedup"]["value"], gamma, by),
+            alpha=row["alpha"]["value"],
+            c=cost["c_in_loop"],
+            step_cost=max(0.0, cost["verify"] - 1) / gamma,
+            overhead=cost["overhead"],
+            plain_overhead=recordings.plain_cost(row) - 1,
+            facts=[
+                ["T(1)", f"{1e3 * cost['target_seconds']:.2f} ms"],
+                [f"T({gamma + 1}) ÷ T(1)", f"{cost['verify']:.2f}"],
+                ["τ", f"{row['tau']['value']:.2f}"],
+            ],
         )
-    return found

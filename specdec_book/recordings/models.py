@@ -18,7 +18,6 @@ class Passes:
     """
 
     model: str
-    dtype: str
     parameters: int
     seconds: dict[int, float]
     weight_bytes: int
@@ -35,20 +34,14 @@ class Passes:
         return self.seconds[k] / self.seconds[1]
 
 
-def passes(model: str, dtype: str = "float32") -> Passes:
-    """T(k) of "pair" (the shipped target) or "smollm2". ValueError for another model or format."""
-    recording = recordings.load("book-models")
-    for row in recording.data["passes"]:
-        if (row["model"], row["dtype"]) == (model, dtype):
-            times = {int(k): t for k, t in row["seconds"].items()}
-            return Passes(
-                MODELS[model],
-                seconds={k: t[1] for k, t in times.items()},
-                bandwidth=recording.data["profile"]["bandwidth"],
-                **{f: row[f] for f in ("dtype", "parameters", "weight_bytes", "cache_bytes")},
-            )
-    there = ", ".join(f"{row['model']} {row['dtype']}" for row in recording.data["passes"])
-    raise ValueError(f"model={model!r}, dtype={dtype!r}: not recorded; there are {there}")
+def passes(model: str) -> Passes:
+    """Return the passes of "pair" (the shipped target) or "smollm2", in float32."""
+    data = recordings.load("book-models").data
+    row = next(row for row in data["passes"] if (row["model"], row["dtype"]) == (model, "float32"))
+    seconds = {int(k): middle for k, (_, middle, _) in row["seconds"].items()}
+    sizes = (row[name] for name in ("weight_bytes", "cache_bytes"))
+    bandwidth = data["profile"]["bandwidth"]
+    return Passes(MODELS[model], row["parameters"], seconds, *sizes, bandwidth)
 
 
 def source() -> str:

@@ -189,16 +189,10 @@ def test_speed_recordings_contain_flags_and_ceilings():
 def test_pages_quote_the_recorded_passes_of_the_books_models():
     recording = recordings.load("book-models").data
     for row in recording["passes"]:
-        quote = models.passes(row["model"], row["dtype"])
-        assert quote.seconds == {int(k): t[1] for k, t in row["seconds"].items()}
         assert all(low <= middle <= high for low, middle, high in row["seconds"].values())
-        read = row["weight_bytes"] + row["cache_bytes"]
-        assert quote.reading == pytest.approx(
-            read / recording["profile"]["bandwidth"] / quote.seconds[1]
-        )
-        assert quote.growth(1) == 1
-
-
-def test_an_error_lists_the_recorded_settings_of_models():
-    with pytest.raises(ValueError, match="smollm2 float32"):
-        models.passes("smollm2", "float16")
+        if row["dtype"] == "float32":
+            quote = models.passes(row["model"])
+            assert quote.seconds == {int(k): t[1] for k, t in row["seconds"].items()}
+            read = row["weight_bytes"] + row["cache_bytes"]
+            whole = recording["profile"]["bandwidth"] * quote.seconds[1]
+            assert quote.reading == pytest.approx(read / whole) and quote.growth(1) == 1
