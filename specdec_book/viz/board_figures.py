@@ -167,9 +167,8 @@ def predicted_and_measured(board: Board) -> go.Figure:
     middle = errors[len(errors) // 2]
     fig = go.Figure()
     ends = [f(row[e] for row in rows for e in ("measured", "predicted")) for f in (min, max)]
-    fig.add_scatter(
-        x=ends, y=ends, mode="lines", line=dict(color=PALETTE["neutral"], dash="dot"), name="equal"
-    )
+    line = dict(color=PALETTE["neutral"], dash="dot")
+    fig.add_scatter(x=ends, y=ends, mode="lines", line=line, name="equal")
     fig.add_scatter(
         x=[row["measured"] for row in rows],
         y=[row["predicted"] for row in rows],

@@ -105,15 +105,14 @@ def switches(data: dict) -> Markdown:
 
 def load(data: dict) -> Markdown:
     """Return the latency per token, measured and simulated."""
+    milliseconds, percent = "{:.1f}".format, "{:+.0%}".format
     rows = [
-        [
+        (
             f"{row['load']:.0%}",
             row["gamma"],
-            f"{1e3 * row['measured']:.1f}",
-            f"{1e3 * row['simulated']:.1f}",
-            f"{row['error']:+.0%}",
-            f"{row['error_apart']:+.0%}",
-        ]
+            *(milliseconds(1e3 * row[name]) for name in ("measured", "simulated")),
+            *(percent(row[name]) for name in ("error", "error_apart")),
+        )
         for row in data["rows"]
     ]
     rounds = data["rounds"]

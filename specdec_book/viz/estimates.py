@@ -28,8 +28,7 @@ def errors(kind: str, source: str = "") -> np.ndarray:
 
 def median_error(kind: str, source: str = "") -> float:
     """Return the median of the errors without their signs; NaN if there are none."""
-    found = errors(kind, source)
-    return float(np.median(abs(found))) if len(found) else float("nan")
+    return float(np.median(abs(found))) if len(found := errors(kind, source)) else float("nan")
 
 
 def fit_table() -> Markdown:

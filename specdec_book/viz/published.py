@@ -38,10 +38,8 @@ def forecast_figure() -> go.Figure:
     """Return the figure of every measured speedup against its forecast, with τ and without it."""
     every = forecasts.all_forecasts()
     known, blind = forecasts.without_tau(every)
-    least, most = (
-        end(value for each in every for value in (each.measured, each.predicted))
-        for end in (min, max)
-    )
+    every_speed = [value for each in every for value in (each.measured, each.predicted)]
+    ends = [min(every_speed), max(every_speed)]
     fig = go.Figure()
     for name, points, symbol in (
         ("with τ", every, "circle"),
@@ -56,22 +54,16 @@ def forecast_figure() -> go.Figure:
             text=[model(each) for each in points],
             hovertemplate="%{text}: forecast %{x:.2f}×, measured %{y:.2f}×<extra></extra>",
         )
-    fig.add_scatter(
-        name="equal",
-        x=[least, most],
-        y=[least, most],
-        mode="lines",
-        line={"color": PALETTE["neutral"], "dash": "dash"},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    line = {"color": PALETTE["neutral"], "dash": "dash"}
+    hidden = {"hoverinfo": "skip", "showlegend": False}
+    fig.add_scatter(name="equal", x=ends, y=ends, mode="lines", line=line, **hidden)
     fig.update_layout(
         title=f"{forecasts.within(every, 0.1)} of {len(every)} forecasts, τ ÷ cost of a round, are"
         " within 10 % of the measured speedup",
         xaxis_title="forecast speedup, τ ÷ cost of a round",
         yaxis_title="measured speedup over plain decoding",
+        height=370,
     )
-    fig.update_layout(height=370)
     alt = (
         "Speedups that others measured on GPUs. The cost is mostly from another text of the same source"
         f" ({len(known)} of {len(every)}); on the dashed line both are equal. The median error is"
@@ -94,18 +86,9 @@ def forecast_table() -> Markdown:
         about = published(each.source) if each.source.startswith("medusa") else None
         about = about or forecasts.entry(each.source)
         mark = " °" if about["status"] == "secondary" else ""
-        card = about.get("card", "not stated")
-        rows.append(
-            (
-                f"{model(each)}{mark}",
-                card,
-                about.get("engine", "the authors' own loop"),
-                each.batch,
-                f"{each.measured:.2f}×",
-                f"{each.predicted:.2f}×",
-                f"{each.error:+.0%}",
-            )
-        )
+        where = about.get("card", "not stated"), about.get("engine", "the authors' own loop")
+        speeds = f"{each.measured:.2f}×", f"{each.predicted:.2f}×", f"{each.error:+.0%}"
+        rows.append((f"{model(each)}{mark}", *where, each.batch, *speeds))
     every = forecasts.all_forecasts()
     caption = (
         "Measured by others, not by us. The forecast is τ ÷ cost of a round, from each source's own"
@@ -114,21 +97,16 @@ def forecast_table() -> Markdown:
         " α is the rate at which the expected tokens equal the printed τ. Sources print one cost, so c"
         " contains drafting and verification, and o does not grow with γ. ° read in a copy or a quotation"
     )
-    return table(
-        ("measurement", "card", "engine", "requests", "measured", "forecast", "error"),
-        rows,
-        caption,
-    )
+    heads = ("measurement", "card", "engine", "requests", "measured", "forecast", "error")
+    return table(heads, rows, caption)
 
 
 def model(each: forecasts.Forecast) -> str:
     """Return the model, the method and the text of a forecast in a few words."""
-    if each.source.startswith("medusa"):
-        return f"Medusa-2, {each.setting}, {each.workload}"
-    if each.source == "angelslim_qwen3":
-        return f"EAGLE-3, {each.setting}, {each.workload}"
-    name = forecasts.entry(each.source)["model"]
-    return f"{each.setting}, {name}, {each.workload}"
+    named = {"medusa2024_table1": "Medusa-2", "angelslim_qwen3": "EAGLE-3"}
+    if each.source in named:
+        return f"{named[each.source]}, {each.setting}, {each.workload}"
+    return f"{each.setting}, {forecasts.entry(each.source)['model']}, {each.workload}"
 
 
 def by_batch() -> go.Figure:
@@ -139,19 +117,14 @@ def by_batch() -> go.Figure:
         for row in forecasts.records(source):
             if row["setting"] == setting:
                 gains.setdefault(row["batch"], []).append(row["speedup"])
-        fig.add_scatter(
-            x=list(gains), y=[statistics.median(values) for values in gains.values()], name=name
-        )
+        fig.add_scatter(name=name, x=[*gains], y=[*map(statistics.median, gains.values())])
     batches = (2, 4, 8, 16, 32, 64)
-    fig.add_scatter(
-        x=batches,
-        y=[eagle3_estimate(batch).speedup for batch in batches],
-        name="estimate, 8B, EAGLE-3",
-    )
+    estimates = [eagle3_estimate(batch).speedup for batch in batches]
+    fig.add_scatter(name="estimate, 8B, EAGLE-3", x=batches, y=estimates)
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
     fig.update_layout(
         title="Under load a dense model gains less, a mixture of experts at first more",
-        xaxis={"title": "requests at a time", "type": "log", "tickvals": [2, 4, 8, 16, 32, 64]},
+        xaxis={"title": "requests at a time", "type": "log", "tickvals": batches},
         yaxis_title="speedup over plain decoding",
     )
     alt = (
@@ -181,8 +154,7 @@ def one_cost() -> go.Figure:
     farthest = max(row["tau"] for row in rows)  # all lines end there, so that none crosses a name
     for gamma in (3, 5, 7):
         own = [row for row in rows if row["gamma"] == gamma]
-        cost = statistics.median(row["tau"] / row["speedup"] for row in own)
-        costs[gamma] = cost
+        costs[gamma] = cost = statistics.median(row["tau"] / row["speedup"] for row in own)
         ends = [min(row["tau"] for row in own), farthest]
         fig.add_scatter(
             name=f"γ = {gamma}: cost {cost:.2f}",
@@ -226,9 +198,10 @@ def one_cost() -> go.Figure:
 def laptop() -> go.Figure:
     """Return the figure of a mixture of experts on a laptop, whose cost rises with every draft."""
     rows = forecasts.records("llama_cpp_laptop_mtp")
-    gammas = [row["gamma"] for row in rows]
-    tokens = [1 + row["gamma"] * row["accepted / drafted"] for row in rows]
-    gains = [row["speedup"] for row in rows]
+    gammas, shares, gains = (
+        [row[name] for row in rows] for name in ("gamma", "accepted / drafted", "speedup")
+    )
+    tokens = [1 + gamma * share for gamma, share in zip(gammas, shares)]
     costs = [tau / gain for tau, gain in zip(tokens, gains)]
     slope, start = np.polyfit(gammas, costs, 1)
     fig = go.Figure()
@@ -248,6 +221,6 @@ def laptop() -> go.Figure:
         "MTP with Qwen3.6-35B-A3B in 4 bits on a laptop with an RTX 3060 and its experts in host"
         f" memory (llama.cpp pull request 22673). The cost is about {start:.2f} + {slope:.2f} γ; from"
         f" γ = {best} on τ, if every round drafts γ, grows more slowly, although"
-        f" {rows[-1]['accepted / drafted']:.0%} of the drafts are still accepted at γ = {gammas[-1]}."
+        f" {shares[-1]:.0%} of the drafts are still accepted at γ = {gammas[-1]}."
     )
     return figure(fig, alt, "laptop-experts", subject=[fig.data[1].name, fig.data[2].name])
