@@ -197,21 +197,19 @@ class Costs:
 
 
 class Board:
-    """Counts of one model, and the costs of one machine if it has been timed.
+    """Counts of one model, and the costs of one machine. A row that was not timed has no speeds.
 
     Args:
         counts: A recording of `scoreboard-counts`.
-        clocks: A recording of `scoreboard-clocks` of the same model; None without speeds.
+        clocks: A recording of `scoreboard-clocks` of the same model.
         public: A recording of `humaneval-counts` of the same model; None without a public set.
     """
 
-    def __init__(
-        self, counts: Recording, clocks: Recording | None = None, public: Recording | None = None
-    ):
+    def __init__(self, counts: Recording, clocks: Recording, public: Recording | None = None):
         self.counts = counts
         self.data = counts.data
         self.model = self.data["model"]  # "pair" or "smollm2"
-        self.costs = Costs(clocks) if clocks else None
+        self.costs = Costs(clocks)
         self.cells: dict[Cell, dict[str, dict]] = {
             (row["kind"], row["temperature"]): row["methods"]
             for row in [*self.data["cells"], *(public.data["cells"] if public else [])]
@@ -241,16 +239,9 @@ class Board:
 
     def source(self) -> str:
         """One line for a caption: where counts and costs come from."""
-        counts = f"counts {self.counts.source}"
-        if self.costs is None:
-            return f"{counts}; costs: none recorded"
-        return f"{counts}; costs {self.costs.recording.source}"
+        return f"counts {self.counts.source}; costs {self.costs.recording.source}"
 
     # Speeds ---------------------------------------------------------------------------------------
-
-    def has_speeds(self, temperature: float) -> bool:
-        """Return whether costs were measured at a temperature."""
-        return self.costs is not None and bool(self.costs.plain(temperature))
 
     @cache  # noqa: B019 (one object per recording)
     def chosen(self, count: int, seed: int) -> np.ndarray:
@@ -266,7 +257,7 @@ class Board:
     def pace(self, name: str, kind: str, temperature: float, dtype: str) -> np.ndarray | None:
         """Return the seconds per token of a row [resamples + 1]; None if it has no costs."""
         counts = self.cells.get((kind, temperature), {}).get(name)
-        costs = self.costs.row(name, dtype, temperature) if self.costs else None
+        costs = self.costs.row(name, dtype, temperature)
         if counts is None or costs is None:
             return None
         rounds, empty, levels, tokens = (
@@ -286,8 +277,6 @@ class Board:
     @cache  # noqa: B019
     def speeds(self, name: str, kind: str, temperature: float) -> dict | None:
         """Return the speeds of a row on a kind of text, each precision beside its own plain one."""
-        if not self.has_speeds(temperature):
-            return None
         paces = {d: self.pace(name, kind, temperature, d) for d in self.costs.dtypes}
         paces = {dtype: pace for dtype, pace in paces.items() if pace is not None}
         if not paces:
@@ -312,7 +301,7 @@ class Board:
         - same: share of greedy texts that equal plain decoding's; None above temperature 0.
 
         - over_best, over_same, dtype, tokens_per_second: see `speeds`; c, verify and overhead: a
-          drafted level, the pass and the rest of a round, in plain passes. None without clocks.
+          drafted level, the pass and the rest of a round, in plain passes. None without costs.
         """
         kinds = [kind] if kind else self.kinds(temperature)
         cells = [self.cells.get((each, temperature), {}).get(name) for each in kinds]
@@ -384,20 +373,14 @@ class Board:
         return counted
 
     def ranked(self, temperature: float) -> list[str]:
-        """Return the lossless rows that have all kinds of text, the best first.
-
-        Rows are ranked by their speedup over the best plain decoding, or by τ without clocks.
-        """
+        """Return the lossless rows that were timed on all kinds of text, the fastest first."""
         entries = {name: self.entry(name, None, temperature) for name in self.methods}
-        about = self.data["about"]
-        rank = lambda entry: (entry["over_best"] or entry["tau"])["value"]
-        names = [name for name, entry in entries.items() if entry and about[name]["lossless"]]
-        return sorted(names, key=lambda name: -rank(entries[name]))
+        speeds = {n: e["over_best"]["value"] for n, e in entries.items() if e and e["over_best"]}
+        names = [name for name in speeds if self.data["about"][name]["lossless"]]
+        return sorted(names, key=lambda name: -speeds[name])
 
     def checks(self) -> list[dict]:
         """Return the texts that were timed in full, with the prediction for the same text."""
-        if self.costs is None:
-            return []
         rows = []
         for each in self.costs.data["checks"]:
             dtype, temperature = each["dtype"], each["temperature"]

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from IPython.display import Markdown
 
 from specdec_book.recordings import spread
-from specdec_book.recordings.board import MAIN_KINDS, Board, load
+from specdec_book.recordings.board import Board, load
 from specdec_book.viz.cells import cells
 from specdec_book.viz.figure import figure
 from specdec_book.viz.scoreboard import TARGETS
@@ -26,14 +26,13 @@ def chapter_of(chapter: str) -> str:
 
 
 def best_by_kind(board: Board, temperature: float) -> dict[str, tuple[str, dict]]:
-    """Return {kind: (best lossless row, its entry)}; by speed, or by τ without costs."""
+    """Return {kind: (fastest lossless row, its entry)}."""
     best = {}
     for kind in board.kinds(temperature):
         entries = {name: board.entry(name, kind, temperature) for name in board.methods}
-        known = {n: e for n, e in entries.items() if e and board.data["about"][n]["lossless"]}
-        rank = lambda name: (known[name]["over_best"] or known[name]["tau"])["value"]
-        name = max(known, key=rank)
-        best[kind] = (name, known[name])
+        lossless = {n: e for n, e in entries.items() if board.data["about"][n]["lossless"]}
+        timed = {n: e for n, e in lossless.items() if e and e["over_best"]}
+        best[kind] = max(timed.items(), key=lambda item: item[1]["over_best"]["value"])
     return best
 
 
@@ -46,25 +45,18 @@ def advice() -> tuple[tuple[str, ...], list[list[str]], str]:
     boards = [load(model) for model in ("smollm2", "pair")]
     at = [boards[0].temperatures[0], boards[1].temperatures[-1]]
     best = [best_by_kind(board, temperature) for board, temperature in zip(boards, at)]
-    kinds = [kind for kind in MAIN_KINDS if any(kind in each for each in best)]
 
-    def cell(each: dict, kind: str) -> str:
-        if kind not in each:
-            return "not counted yet"
-        name, entry = each[kind]
-        if entry["over_best"] is None:
-            return "no costs recorded yet"  # τ alone says nothing about the time of a draft
+    def cell(name: str, entry: dict) -> str:
         return f"{name}: {entry['over_best']['value']:.2f}×, {entry['verdict']}"
 
     heads = [
         f"{TARGETS[board.model]}, T = {temperature:g}" for board, temperature in zip(boards, at)
     ]
-    rows = [[kind, *(cell(each, kind) for each in best)] for kind in kinds]
+    rows = [[kind, *(cell(*each[kind]) for each in best)] for kind in best[0]]
     unit = "Speedup over the fastest plain decoding, and whether its 95 % interval excludes 1"
     plain = "; ".join(
         f"{TARGETS[board.model]}: {board.costs.baseline(temperature)}"
         for board, temperature in zip(boards, at)
-        if board.has_speeds(temperature)
     )
     sizes = " and ".join(board.size for board in boards)
     return ("text", *heads), rows, f"{unit} ({plain}). Prompts per kind: {sizes}."
@@ -75,7 +67,7 @@ def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
     board = load(model)
     heads = ("decoder", "τ", "tokens per second", "× fastest plain", "best text", "worst text")
     rows = []
-    for temperature in filter(board.has_speeds, board.temperatures):
+    for temperature in board.temperatures:
         plain, kinds = board.costs.best_plain(temperature), board.kinds(temperature)
         pace = board.plain_pace(plain, temperature)[0]
         rows.append((f"fastest plain: {plain}, T = {temperature:g}", "1", f"{1 / pace:.0f}", 1))
@@ -101,32 +93,24 @@ def speeds_of(methods: Sequence[str], model: str = "smollm2") -> Markdown:
 
 
 def methods_by_text(board: Board, temperature: float = 0.0, most: int = SHOWN) -> go.Figure:
-    """Return one cell per method and kind of text, the best method first.
-
-    A cell has the speedup over the best plain decoding; without costs it has τ.
-    """
+    """Return the speedup over the best plain decoding by method and text, the best method first."""
     kinds = board.kinds(temperature)
     best = best_by_kind(board, temperature)
     winners = {name for name, _ in best.values()}
     ranked = board.ranked(temperature)
     shown = ranked[:most] + [name for name in ranked[most:] if name in winners]
     entries = [[board.entry(name, kind, temperature) for kind in kinds] for name in shown]
-    has_speeds = board.has_speeds(temperature)
-    field = "over_best" if has_speeds else "tau"
-    grid = [[entry[field]["value"] for entry in row] for row in entries]
+    grid = [[entry["over_best"]["value"] for entry in row] for row in entries]
     bold = lambda name, kind: "<b>{}</b>" if best[kind][0] == name else "{}"
     words = [
         [bold(name, kind).format(f"{value:.2f}") for value, kind in zip(row, kinds)]
         for name, row in zip(shown, grid)
     ]
-    fig = cells(grid, kinds, shown, words=words, middle=1 if has_speeds else None)
+    fig = cells(grid, kinds, shown, words=words, middle=1)
     cards = [
         card(board, name, entry, temperature) for name, row in zip(shown, entries) for entry in row
     ]
     fig.update_traces(hovertext=cards, hovertemplate="%{hovertext}<extra></extra>")
-    what = "tokens per target pass, τ"
-    if has_speeds:
-        what = f"speedup over the best plain decoding ({board.costs.baseline(temperature)})"
     title = f"{'no method' if len(winners) > 1 else ranked[0]} has the largest mean on every text"
     fig.update_layout(title=title[0].upper() + title[1:])
     target = TARGETS.get(board.model, board.model)
@@ -136,9 +120,9 @@ def methods_by_text(board: Board, temperature: float = 0.0, most: int = SHOWN) -
     )
     return figure(
         fig,
-        f"{what[0].upper()}{what[1:]}, by method and kind of text, {target}, {decoding};"
-        f" lossless rows, the best mean first, bold the best of a kind. Prompts per kind: {board.size}."
-        f"{more}",
+        f"Speedup over the best plain decoding ({board.costs.baseline(temperature)}), by method and"
+        f" kind of text, {target}, {decoding}; lossless rows, the best mean first, bold the best of a"
+        f" kind. Prompts per kind: {board.size}.{more}",
         name=f"which-method-{board.model}",
         source=board.source(),
     )
@@ -146,23 +130,21 @@ def methods_by_text(board: Board, temperature: float = 0.0, most: int = SHOWN) -
 
 def card(board: Board, name: str, entry: dict, temperature: float) -> str:
     """Return the text of a hover card: the numbers of a cell and the path to its chapter."""
-    lines = [f"<b>{name}</b>", f"τ {spread(entry['tau'])}"]
-    if entry["over_best"]:
-        best = board.costs.best_plain(temperature)
-        lines += [
-            f"{entry['tokens_per_second']:.0f} tokens/s",
-            f"{spread(entry['over_best'])} × best plain ({best}): {entry['verdict']}",
-            f"{spread(entry['over_same'])} × plain in {entry['dtype']}",
-        ]
-    lines.append(chapter_of(board.data["about"][name]["chapter"]))
+    best = board.costs.best_plain(temperature)
+    lines = [
+        f"<b>{name}</b>",
+        f"τ {spread(entry['tau'])}",
+        f"{entry['tokens_per_second']:.0f} tokens/s",
+        f"{spread(entry['over_best'])} × best plain ({best}): {entry['verdict']}",
+        f"{spread(entry['over_same'])} × plain in {entry['dtype']}",
+        chapter_of(board.data["about"][name]["chapter"]),
+    ]
     return "<br>".join(lines)
 
 
 def predicted_and_measured(board: Board) -> go.Figure:
     """Return a point per text that was timed in full: predicted against measured speedup."""
     rows = board.checks()
-    if not rows:
-        raise ValueError("the board has no costs: run scoreboard-clocks first")
     errors = sorted(abs(row["predicted"] / row["measured"] - 1) for row in rows)
     middle = errors[len(errors) // 2]
     fig = go.Figure()

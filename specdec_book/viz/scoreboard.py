@@ -71,14 +71,14 @@ class Scoreboard(Interactive):
     label = "Scoreboard: every method beside plain decoding, as a table that sorts and filters"
 
     target = Unicode("")
-    machine = Unicode("")  # whose costs are used; "" without costs
+    machine = Unicode("")  # whose costs are used
     rows = List(Dict())  # one per method, as `table_of` returns them
     settings = List(Dict())  # as `settings_of` returns them
     setting = Int(0, min=0)  # number of the setting on display
     source = Unicode("all")  # or the source of drafts to which the table is limited
     fidelity = Enum(("all", "lossless", "lossy"), "all")
     cost = Enum(("bytes", "drift"), "bytes")  # axis: memory, or distance from the target's row
-    gain = Enum(("over_best", "tau"), "over_best")  # other axis; "tau" without costs
+    gain = Enum(("over_best", "tau"), "over_best")  # other axis
     sort = Unicode("over_best")  # the column that sorts the table
     down = Bool(True)  # whether the largest value comes first
     chosen = Unicode("")  # name of the selected row
@@ -88,8 +88,6 @@ class Scoreboard(Interactive):
         """Return the scoreboard of a model."""
         if not isinstance(board, Board):
             raise TypeError(f"board is a {type(board).__name__}: must be a Board")
-        gain = "over_best" if board.costs else "tau"
+        names = {"target": TARGETS.get(board.model, ""), "machine": board.costs.column}
         data = {"rows": table_of(board, drift or {}), "settings": settings_of(board)}
-        names = {"target": TARGETS.get(board.model, ""), "gain": gain, "sort": gain}
-        machine = board.costs.column if board.costs else ""
-        return cls(**data | names | {"machine": machine} | state)
+        return cls(**data | names | state)

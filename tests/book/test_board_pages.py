@@ -35,8 +35,7 @@ def test_the_advice_agrees_with_the_board(model):
     for kind, *cells in rows:
         if kind in best:
             name, entry = best[kind]
-            speed = entry["over_best"]
-            expected = f"{name}: {speed['value']:.2f}×" if speed else "no costs recorded yet"
+            expected = f"{name}: {entry['over_best']['value']:.2f}×"
             assert cells[column - 1].startswith(expected)
     assert all(each.data["about"][name]["lossless"] for name, _ in best.values())
 
@@ -46,11 +45,10 @@ def test_the_figure_has_the_numbers_of_the_board(model):
     each = board.load(model)
     temperature = each.temperatures[0]
     (bars,) = methods_by_text(each, temperature).data
-    field = "over_best" if each.has_speeds(temperature) else "tau"
     best = {(name, kind) for kind, (name, _) in best_by_kind(each, temperature).items()}
     assert len(bars.hovertext) == len(bars.text) == len(bars.customdata)
     for (name, _), kind, text, card in zip(bars.customdata, bars.x, bars.text, bars.hovertext):
-        value = each.entry(name, kind, temperature)[field]["value"]
+        value = each.entry(name, kind, temperature)["over_best"]["value"]
         assert re.sub("</?b>", "", text) == f"{value:.2f}" and name in card
         assert text.startswith("<b>") == ((name, kind) in best)  # bold is the best of its kind
         assert board_figures.chapter_of(each.data["about"][name]["chapter"]) in card

@@ -3,7 +3,6 @@
 import boards
 import pytest
 
-from specdec_book.recordings.board import Board
 from specdec_book.viz import Scoreboard
 
 
@@ -24,13 +23,6 @@ def test_a_board_becomes_rows_and_settings():
     assert rows["draft × typical"]["cells"][:3] == [None] * 3
     assert [row["drift"] for row in table.rows] == [0.0, 0.0, 0.0, 0.2]
     assert table.gain == table.sort == "over_best" and table.machine == "a machine"
-
-
-def test_without_costs_the_table_has_tau_alone():
-    table = Scoreboard.of(Board(boards.counts()))
-    assert table.gain == table.sort == "tau" and table.machine == ""
-    cell = table.rows[0]["cells"][0]
-    assert cell["over_best"] is cell["verdict"] is None and cell["interval"][0] <= cell["tau"]
 
 
 def test_another_object_than_a_board_is_rejected():
