@@ -6,6 +6,7 @@ import psutil
 import pytest
 import torch
 from chosen import draw, one_of
+from drafted_rows import changed
 from models_zoo import PROMPT, hugging_face, native, perturbed
 from registry import DRAFTERS
 from torch._subclasses.fake_tensor import FakeTensor
@@ -36,24 +37,16 @@ def resident() -> int:
 def cache_bytes(model, length: int) -> int:
     """Return the bytes of keys and values of `length` tokens."""
     config = model.model.config
-    return (
-        2
-        * config.num_layers
-        * config.num_kv_heads
-        * config.head_size
-        * length
-        * model.dtype.itemsize
-    )
+    width = config.num_layers * config.num_kv_heads * config.head_size
+    return 2 * width * length * model.dtype.itemsize
 
 
 def warmed(tokens, **shape):
     """Return a model whose tables (causal mask, rotary angles) already have their final size."""
     model = native(dtype=torch.float32, max_positions=8192, **shape)
     cache = model.new_cache()
-    for count in (
-        1,
-        min(tokens + 64, TRIANGLE) - 1,
-    ):  # the second pass follows stored tokens, so it needs the mask
+    # The second pass follows stored tokens, so it needs the mask.
+    for count in (1, min(tokens + 64, TRIANGLE) - 1):
         model.score([1] * count, cache, last=True)
     return model
 
@@ -96,34 +89,22 @@ def test_keeping_every_pass_would_be_seen():
     """A decoder that keeps the scores of every round must fail the same measure."""
     held = []
 
-    class Hoarder(ModelDrafter):
-        def start(self, context):
-            session = super().start(context)
-            observe = session.observe
+    def keeps(session):
+        observe = session.observe
+        session.observe = lambda verdict, scores: held.append(scores) or observe(verdict, scores)
 
-            def keep(verdict, scores):
-                held.append(scores)
-                observe(verdict, scores)
-
-            session.observe = keep
-            return session
-
-    (early, _), (late, _), _ = grown(256, lambda draft: Hoarder(draft, 4))
+    (early, _), (late, _), _ = grown(256, lambda draft: changed(ModelDrafter(draft, 4), keeps))
     assert late - early > 4 * 8 * 256
 
 
 def left_behind(model, drafter, count):
-    """Return the growth of objects, tensor bytes and resident memory over short generations."""
-
-    def run(number):
+    """Return the growth of tensor bytes, objects and resident memory over short generations."""
+    marks = []
+    for number in (24, count):
         for seed in range(number):
             generate(model, PROMPT[seed % 8 :], drafter, 6, temperature=float(seed % 2), seed=seed)
-
-    run(24)
-    before = (tensor_bytes(), len(gc.get_objects()), resident())
-    run(count)
-    after = (tensor_bytes(), len(gc.get_objects()), resident())
-    return [b - a for a, b in zip(before, after)]
+        marks.append((tensor_bytes(), len(gc.get_objects()), resident()))
+    return [after - before for before, after in zip(*marks)]
 
 
 LEAKS = [

@@ -33,31 +33,16 @@ def test_depth_mask_children_and_paths_agree(tree):
 @given(st.lists(st.integers(0, 9), max_size=6))
 def test_a_chain_is_a_tree_of_only_children(tokens):
     tree = TokenTree.chain(tokens)
-    assert tree.is_chain
-    assert tree.depth.tolist() == list(range(len(tokens)))
-    assert len(tree.paths()) == bool(tokens)
-    assert torch.equal(tree.mask, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril())
+    assert tree == TokenTree(tokens, range(-1, len(tokens) - 1)) and tree.is_chain
     assert tree == TokenTree.chain(torch.tensor(tokens, dtype=torch.long))
     assert not TokenTree([1, 2], [-1, -1]).is_chain
 
 
 def test_cartesian_has_every_combination():
-    tree = TokenTree.cartesian([[1, 2], [3, 4, 5]])
-    assert len(tree) == 2 + 6 and sorted(
-        tuple(tree.tokens[list(path)].tolist()) for path in tree.paths()
-    ) == [(a, b) for a in (1, 2) for b in (3, 4, 5)]
+    tree = TokenTree.cartesian([[1], [2, 3], [4, 5, 6]])
+    leaves = [(1, b, c) for b in (2, 3) for c in (4, 5, 6)]
+    assert texts(tree) == [(1,), (1, 2), (1, 3), *leaves]
     assert TokenTree.cartesian([]) == TokenTree([], [])
-    three = TokenTree.cartesian([[1], [2, 3], [4, 5]])
-    assert len(three) == 1 + 2 + 4
-    assert three.depth.tolist() == [0, 1, 1, 2, 2, 2, 2]
-    assert len(three.paths()) == 4
-
-
-@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5))
-def test_merge_spells_every_path_with_the_fewest_nodes(paths):
-    tree, _ = TokenTree.merge([TokenTree.chain(path) for path in paths])
-    prefixes = {tuple(path[:i]) for path in paths for i in range(1, len(path) + 1)}
-    assert sorted(texts(tree)) == sorted(prefixes)
 
 
 @given(st.lists(trees(6), max_size=4))
@@ -146,18 +131,13 @@ def test_the_best_shape_where_ranks_are_out_of_order():
     assert TokenTree.best([[0.5, 0.0]], 9) == TokenTree.chain([0])
 
 
-def test_a_chain_of_the_likeliest_guesses_is_filled():
-    """If all ranks are equal, the smallest rank is also the largest."""
-    guesses = torch.tensor([[7, 8], [3, 4]])
-    assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3])
-    assert TokenTree.chain([1]).fill(guesses) == TokenTree.chain([8])
-
-
 def test_a_shape_is_filled_with_the_guesses_of_its_levels():
     shape = TokenTree([0, 2, 1, 0], [-1, -1, 0, 2])
     guesses = torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
     assert shape.fill(guesses) == TokenTree([10, 12, 21, 30], shape.parents)
     assert TokenTree([], []).fill(guesses) == TokenTree([], [])
+    # If all ranks are equal, the smallest rank is also the largest.
+    assert TokenTree.chain([0, 0]).fill(guesses[:2, :1]) == TokenTree.chain([10, 20])
 
 
 @given(trees(), st.data())

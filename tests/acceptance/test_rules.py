@@ -432,15 +432,6 @@ def test_accepting_where_q_is_zero_is_biased_and_refused():
             bias(random_law(0), random_law(9), rule, 1, draws_all_scores_few)
 
 
-def test_argmax_lenience_as_printed_would_refuse_the_argmax():
-    p = [0.5, 0.4, 0.1]
-    verdicts = [
-        a.lenient_argmax(0.5)(Proposal(TokenTree.chain([x])), row([p, p]), None) for x in range(3)
-    ]
-    assert [bool(verdict.path) for verdict in verdicts] == [True, True, False]
-    assert [x for x in range(3) if p[x] <= 0.5 * max(p)] == [2]
-
-
 # Bad input ----------------------------------------------------------------------------------------
 
 CHAIN, TWO = TokenTree.chain([0]), TokenTree.chain([1, 2])
