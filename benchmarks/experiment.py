@@ -47,6 +47,7 @@ MODULES = {
     "scoreboard-clocks-smollm2": "scoreboard_clocks",
     "formats-smollm2": "formats_smollm2",
     "version-speed": "versions",
+    "estimator": "estimator",
 }
 """Experiment → the module that defines it, those with times first; it is imported when needed."""
 KNOWN: dict[str, "Experiment"] = {}

@@ -135,7 +135,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 3043,
+    "benchmarks": 3553,
     "site": 762,
     "site/live": 3986,
     "site/specdec_site": 3945,
@@ -155,7 +155,7 @@ BUDGETS = {
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
     "specdec_lite/training": 2566,
-    "tests": 9804,
+    "tests": 9719,
     "tests/acceptance": 683,
     "tests/benchmarks": 901,
     "tests/book": 2090,
@@ -167,7 +167,7 @@ BUDGETS = {
     "tests/js": 378,
     "tests/loading": 1780,
     "tests/measure": 537,
-    "tests/recordings": 967,
+    "tests/recordings": 976,
     "tests/simulation": 487,
     "tests/site": 4279,
     "tests/texts": 167,

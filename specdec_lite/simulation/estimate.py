@@ -1,7 +1,7 @@
 """Predict the cost of a round from model sizes, a datasheet and what engines reach of it.
 
 `Hardware` is a datasheet, and `Hardware.seconds` is a best case. `Engine` adds what real engines
-lose; `FITTED` was fitted to published measurements (recording `estimator`), and
+lose; `FITTED` was fitted to published measurements (`python -m benchmarks run estimator`), and
 `calibrate` replaces its least certain part by one measured round. `estimate` returns a likely
 speedup, a band of 80 % and a verdict. Weights of four bits depend on kernels that no size describes:
 `from_times` takes their measured times instead.
