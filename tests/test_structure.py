@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/site": 4279,
     "tests/texts": 167,
     "tests/training": 1146,
-    "tests/viz": 4453,
+    "tests/viz": 4187,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -1,24 +1,24 @@
 """The lookup explorer: its rounds against the library's, and its use by keyboard and mouse."""
 
-import json
 import random
-from functools import partial
+from itertools import product
 
 import pytest
 from javascript import evaluate, formula
 from letters import Letters
 from mounting import pause, says
+from test_formulas import differences
 
 from specdec_book.viz.interactives import Lookup
 from specdec_lite.drafters import PromptLookupDrafter
 from specdec_lite.measure.replay import replay
+from specdec_lite.proposal import Step
 
 DRAWS = random.Random(4)
 PROMPT = [DRAWS.randrange(5) for _ in range(30)]
 ANSWER = [*PROMPT[4:20], *(DRAWS.randrange(5) for _ in range(10)), *PROMPT[2:24]]
-SETTINGS = [
-    (n, gamma, latest) for n in (1, 3, 5) for gamma in (1, 4, 16) for latest in (True, False)
-]
+IDS, START = [*PROMPT, *ANSWER], len(PROMPT)
+SETTINGS = [*product(range(1, 6), range(1, 17), (True, False))]
 
 
 @pytest.fixture(scope="module")
@@ -26,54 +26,48 @@ def explorer():
     return Lookup.of({"copy": (PROMPT, ANSWER), "none": ([1], [2, 3])}, Letters())
 
 
-call = partial(formula, "lookup")
+@pytest.fixture(scope="module")
+def replayed():
+    """The rounds of the library's drafter at every setting."""
+    drafter = lambda n, gamma, latest: PromptLookupDrafter(gamma, n, latest=latest)
+    return [replay(drafter(*setting), PROMPT, ANSWER, 24) for setting in SETTINGS]
 
 
-def test_rounds_equal_the_drafters():
-    ids = [*PROMPT, *ANSWER]
-    found = evaluate("lookup", "rounds", [[ids, len(PROMPT), *setting] for setting in SETTINGS])
-    for (n, gamma, latest), rounds in zip(SETTINGS, found, strict=True):
-        steps = replay(PromptLookupDrafter(gamma, n, latest=latest), PROMPT, ANSWER, 24)
-        assert [(r["drafted"], r["accepted"]) for r in rounds] == [
-            (len(step.tree), step.accepted) for step in steps
-        ]
-        at = len(PROMPT)
-        for found, step in zip(rounds, steps):
-            source = found["source"]
-            copied = ids[source : source + found["drafted"]]
-            assert found["at"] == at and copied == step.tree.tokens.tolist()
-            at += len(step.tokens)
-
-
-def test_counts_and_the_best_setting_equal_pythons():
-    rounds = [
-        {"at": 3, "source": 0, "order": 1, "drafted": 4, "accepted": 3},
-        {"at": 7, "source": -1, "order": 0, "drafted": 0, "accepted": 0},
-        {"at": 8, "source": 2, "order": 2, "drafted": 4, "accepted": 0},
-    ]
-    assert call("counts", rounds) == {
-        "rounds": 3,
-        "tokens": 6,
-        "tau": 2,
-        "tauDrafting": 2.5,
-        "wasted": 5,
-        "empty": 1,
+def counts(steps: list[Step]) -> dict:
+    drafting = [len(step.tokens) for step in steps if len(step.tree)]
+    return {
+        "rounds": len(steps),
+        "tokens": len(ANSWER),
+        "tau": len(ANSWER) / len(steps),
+        "tauDrafting": sum(drafting) / len(drafting),
+        "wasted": sum(len(step.tree) - step.accepted for step in steps),
+        "empty": len(steps) - len(drafting),
     }
-    ids = [*PROMPT, *ANSWER]
-    found = []
-    for n in range(1, 6):
-        for gamma in range(1, 17):
-            for latest in (True, False):
-                steps = replay(PromptLookupDrafter(gamma, n, latest=latest), PROMPT, ANSWER, 24)
-                wasted = sum(len(step.tree) - step.accepted for step in steps)
-                found += [len(ANSWER) / len(steps)] if wasted <= len(ANSWER) else []
-    assert call("best", ids, len(PROMPT), 1) == pytest.approx(max(found))
+
+
+def is_allowed(count: dict) -> bool:
+    return count["wasted"] <= count["tokens"]
+
+
+def test_rounds_and_counts_equal_the_drafters(replayed):
+    found = evaluate("lookup", "rounds", [[IDS, START, *setting] for setting in SETTINGS])
+    for rounds, steps in zip(found, replayed, strict=True):
+        at = START
+        for shown, step in zip(rounds, steps, strict=True):
+            copied = IDS[shown["source"] :][: shown["drafted"]]
+            assert copied == step.tree.tokens.tolist()
+            assert (shown["at"], shown["accepted"]) == (at, step.accepted)
+            at += len(step.tokens)
+    given = evaluate("lookup", "counts", [[rounds] for rounds in found])
+    assert differences(given, [counts(steps) for steps in replayed]) == []
+    best = max(count["tau"] for count in map(counts, replayed) if is_allowed(count))
+    assert formula("lookup", "best", IDS, START, 1) == pytest.approx(best)
 
 
 def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
     text = explorer.texts[0]
-    assert text["ids"] == [*PROMPT, *ANSWER] and text["start"] == len(PROMPT)
-    assert "".join(text["tokens"]) == Letters().decode([*PROMPT, *ANSWER])
+    assert text["ids"] == IDS and text["start"] == START
+    assert "".join(text["tokens"]) == Letters().decode(IDS)
     with pytest.raises(ValueError, match="'a'=0"):
         Lookup.of({"a": ([1], [])}, Letters())
 
@@ -94,12 +88,10 @@ def test_used_by_keyboard_and_mouse(explorer, used):
     page.get_by_label("Round", exact=True).focus()
     page.keyboard.press("Home")
     says(page, ".sdl-summary", "Round 1")
-    rounds = call("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 8, True)
+    rounds = formula("lookup", "rounds", IDS, START, 3, 8, True)
     for number, found in enumerate(rounds):
         page.evaluate(f"model.set('round', {number})")
-        assert page.locator(".sdl-arc").count() == (found["drafted"] > 0), (
-            "the chosen round's alone"
-        )
+        assert page.locator(".sdl-arc").count() == (found["drafted"] > 0), "this round's alone"
         assert page.evaluate(SEEN) is True, "the copy and its source are in view"
     page.evaluate("model.set('round', 0)")
     page.get_by_label("Round", exact=True).focus()
@@ -111,28 +103,20 @@ def test_used_by_keyboard_and_mouse(explorer, used):
     page.get_by_label("Occurrence to copy").select_option("earliest")
     assert page.evaluate("model.get('latest')") is False
     page.locator(".sdl-lookup-text .sdl-token").last.click()
-    last = len(call("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 1, False))
+    last = len(formula("lookup", "rounds", IDS, START, 3, 1, False))
     says(page, ".sdl-summary", f"Round {last}")
     page.get_by_label("Text", exact=True).select_option("none")
     says(page, ".sdl-summary", "without a draft")
 
 
 @pytest.mark.browser
-def test_only_the_best_setting_solves_the_task(explorer, mounted):
+def test_only_the_best_setting_solves_the_task(explorer, replayed, mounted):
     page = mounted(explorer)
-    ids = [*PROMPT, *ANSWER]
-    best = call("best", ids, len(PROMPT), 1)
-    settings = [(n, g, latest) for n in range(1, 6) for g in range(1, 17) for latest in (1, 0)]
-    rounds = evaluate("lookup", "rounds", [[ids, len(PROMPT), *setting] for setting in settings])
-    counts = evaluate("lookup", "counts", [[each] for each in rounds])
-    solves = {
-        setting: found["wasted"] <= found["tokens"] and found["tau"] >= best - 1e-9
-        for setting, found in zip(settings, counts, strict=True)
-    }
-    assert {*solves.values()} == {True, False}
+    found = [*map(counts, replayed)]
+    best = max(count["tau"] for count in found if is_allowed(count))
+    solves = [is_allowed(count) and count["tau"] >= best - 1e-9 for count in found]
     for solved in (True, False):
-        n, gamma, latest = next(setting for setting, found in solves.items() if found == solved)
-        chosen = {"n": n, "gamma": gamma, "latest": bool(latest)}
-        page.evaluate(f"Object.entries({json.dumps(chosen)}).forEach((x) => model.set(...x))")
+        chosen = dict(zip(("n", "gamma", "latest"), SETTINGS[solves.index(solved)]))
+        page.evaluate("(s) => Object.entries(s).forEach((pair) => model.set(...pair))", chosen)
         pause(page, 400)
         assert ("Solved" in page.locator(".sdl-task-state").inner_text()) == solved
