@@ -24,7 +24,7 @@ import torch
 from specdec_lite import CausalLM, load_smollm2, stream
 from specdec_lite.contract import Drafter
 from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter, automatic
-from specdec_lite.drafters.quantized import quantize
+from specdec_lite.drafters.self_drafts import quantize
 from specdec_lite.engine.int4 import int4_bytes
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.measure.intervals import RESAMPLES, ratio

@@ -177,9 +177,6 @@ DRAFTERS = {
     ),
     "Jacobi iteration": lambda target: d.JacobiDrafter(3),
     "Lookahead, a tree": lambda target: d.LookaheadDrafter(2, 3, 2),
-    "Lookahead, a tree with the prompt's n-grams": lambda target: d.LookaheadDrafter(
-        2, 2, 2, from_prompt=True
-    ),
     "a draft model, then a smaller one": lambda target: d.RelayDrafter(
         [(d.ModelDrafter(perturbed(target), 1), 1), (d.ModelDrafter(perturbed(target, 0.3), 2), 2)]
     ),

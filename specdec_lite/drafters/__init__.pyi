@@ -35,11 +35,11 @@ from specdec_lite.drafters.models import ModelDrafter
 from specdec_lite.drafters.ngrams import NgramDrafter, NgramModel, RestDrafter
 from specdec_lite.drafters.online import OnlineDrafter
 from specdec_lite.drafters.parallel import MarkovDrafter, PardDrafter
-from specdec_lite.drafters.quantized import QuantizedDrafter
 from specdec_lite.drafters.self_drafts import (
     EarlyExitDrafter,
     LayerSkipDrafter,
     PassDrafter,
+    QuantizedDrafter,
     SparseCacheDrafter,
 )
 from specdec_lite.drafters.tables import HashPoolDrafter, TokenRecyclingDrafter

@@ -32,14 +32,9 @@ LEAST = 1e-3
 class Arm:
     """A drafter's session, with discounted sums over the rounds in which it was measured.
 
-    Args:
-        drafter: of the session.
-        context: context at the start of the generation.
-        prior: tokens per cost that are expected before the arm is measured.
-        weight: number of rounds, each at cost 1, that the expectation counts as.
+    Before it is measured they are those of `weight` rounds of cost 1 and `prior` tokens.
 
     Attributes:
-        session: the drafting of this generation.
         free: whether it costs so little that it can be measured in every round.
         tokens: discounted sum of the tokens that its rounds emitted or would have emitted.
         cost: discounted sum of what these rounds cost.
@@ -49,7 +44,7 @@ class Arm:
         text: the text of the last round.
     """
 
-    def __init__(self, drafter: Drafter, context: Context, prior: float = 2.0, weight: float = 1.0):
+    def __init__(self, drafter: Drafter, context: Context, prior: float, weight: float):
         self.session = drafter.start(context)
         self.free = self.is_free(drafter)
         self.tokens = prior * weight
@@ -218,7 +213,7 @@ class BanditDrafter(GroupDrafter):
 
 
 class BanditSession(Session):
-    """The drafting of one generation. `chosen` is the arm that drafted last; None if none was asked."""
+    """`chosen` is the arm that drafted last; None if none was asked."""
 
     def __init__(self, drafter: BanditDrafter, arms: list[Arm]):
         self.drafter, self.arms = drafter, arms

@@ -99,16 +99,12 @@ class LookaheadDrafter(Drafter):
         window: W ≥ 1, number of positions ahead that are guessed together.
         ngram: N ≥ 2, tokens per n-gram: the first is the key, the others are proposed.
         guesses: G ≥ 1, n-grams stored per key; the least recently seen one is replaced.
-        from_prompt: store the n-grams of the prompt too.
     """
 
-    def __init__(
-        self, window: int = 5, ngram: int = 4, guesses: int = 5, from_prompt: bool = False
-    ):
+    def __init__(self, window: int = 5, ngram: int = 4, guesses: int = 5):
         self.window = checks.whole("window", window, 1)
         self.ngram = checks.whole("ngram", ngram, 2)
         self.guesses = checks.whole("guesses", guesses, 1)
-        self.from_prompt = from_prompt
 
     def start(self, context: Context) -> "LookaheadSession":
         return LookaheadSession(self, context.tokens.tolist())
@@ -132,9 +128,6 @@ class LookaheadSession(Session):
         self.pool: dict[int, list[tuple[int, ...]]] = {}
         width = drafter.window
         self.rows = [(text * width)[len(text) * width - width + 1 :]]
-        if drafter.from_prompt:
-            for start in range(len(text) - drafter.ngram + 1):
-                self.remember(text[start : start + drafter.ngram])
 
     def remember(self, gram: list[int] | tuple[int, ...]) -> None:
         """Store an n-gram as the most recent of its key."""

@@ -16,7 +16,7 @@ from benchmarks.scoreboard_counts import NAMED, load_models
 from specdec_book import recordings
 from specdec_lite import drafters
 from specdec_lite.drafters import Drafter, ModelDrafter
-from specdec_lite.drafters.quantized import quantize
+from specdec_lite.drafters.self_drafts import quantize
 
 TARGET = native(dtype=torch.float32)
 

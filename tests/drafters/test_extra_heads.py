@@ -131,27 +131,13 @@ def test_a_stored_config_builds_the_same_module(build, module):
 
 
 def test_the_shipped_heads_are_seven():
+    recorded = recordings.load("blockwise-training").data
+    assert recorded["target"] == fingerprint(shipped().target)
     drafter = BlockwiseDrafter.from_pretrained(shipped().target)
     assert drafter.k == 4 and drafter.heads.count == 7
     assert BlockwiseDrafter.from_pretrained(shipped().target, k=8).k == 8
     with pytest.raises(ValueError, match="k=9"):
         BlockwiseDrafter.from_pretrained(shipped().target, k=9)
-
-
-def test_the_recording_is_of_the_shipped_target_and_heads_learned():
-    recorded = recordings.load("blockwise-training").data
-    assert recorded["target"] == fingerprint(shipped().target)
-    runs = {(run["regime"], run["loss_kind"]): run for run in recorded["runs"]}
-    others = {("distilled", "mean"), ("finetuned", "mean")}
-    assert set(runs) == {("frozen", "random"), ("frozen", "mean")} | others
-    before = recorded["untrained"]["loss"][1:]
-    for run in runs.values():
-        assert all(after < first for after, first in zip(run["held_out"]["loss"][1:], before))
-        assert run["blocks"]["k"] == [1, 2, 4, 6, 8] and run["blocks"]["all"][0] == 1.0
-    for kind in ("random", "mean"):
-        blocks = runs["frozen", kind]["blocks"]
-        assert set(blocks["identical_to_greedy"]) == {blocks["prompts"]}
-        assert runs["frozen", kind]["change"]["texts_changed"] == 0
 
 
 def test_heads_of_the_targets_own_dtype_are_taken():

@@ -17,8 +17,7 @@ from specdec_lite.drafters import (
     QuantizedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.quantized import Int8Linear, quantize, round_weight
-from specdec_lite.drafters.self_drafts import Chunks
+from specdec_lite.drafters.self_drafts import Chunks, Int8Linear, quantize, round_weight
 from specdec_lite.proposal import Proposal
 
 TARGET = native(num_layers=4)

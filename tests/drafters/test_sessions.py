@@ -31,7 +31,6 @@ REMEMBERS = {
     "token recycling with a memory, a tree",
     "Jacobi iteration",
     "Lookahead, a tree",
-    "Lookahead, a tree with the prompt's n-grams",
     "a bandit over lookup, a draft model and a head",
     "a tree drawn by a draft, merged with heads",
 }
