@@ -238,22 +238,19 @@ class Siblings:
         return self.level([row], [count], rng)[0]
 
     def level(self, rows: Sequence[Tensor], counts: Sequence[int], rng: Rng) -> list[list[Child]]:
-        """Draw the children of several nodes, and read all of them together."""
-        drawn = [self.draw(row, n, rng) if n > 0 else None for row, n in zip(rows, counts)]
-        families = [family for family in drawn if family is not None]
-        if not families:
-            return [[] for _ in drawn]
+        """Draw the children of several nodes, one at least, and read all of them together."""
+        places = [place for place, count in enumerate(counts) if count > 0]
+        families = [self.draw(rows[place], counts[place], rng) for place in places]
         host = download(
             tokens=torch.cat([family.tokens for family in families]),
             masses=torch.cat([family.masses for family in families]),
         )
         numbers = zip(host["tokens"], host["masses"])
-        return [
-            [(int(token), row) for row, (token, mass) in zip(family.rows, numbers) if mass > 0]
-            if family is not None
-            else []
-            for family in drawn
-        ]
+        children: list[list[Child]] = [[] for _ in rows]
+        for place, family in zip(places, families):
+            pairs = zip(family.rows, numbers)
+            children[place] = [(int(token), row) for row, (token, mass) in pairs if mass > 0]
+        return children
 
 
 @Siblings

@@ -183,7 +183,7 @@ def texts_of_two_self_drafts() -> list[bool]:
     ]
 
 
-@pytest.mark.parametrize("marked, left_out", product((True, False), repeat=2))
+@pytest.mark.parametrize("marked, left_out", [*product((True, False), repeat=2)])
 def test_either_of_two_precautions_keeps_the_text(monkeypatch, marked, left_out):
     """A draft that was not chosen must not change what the chosen one stored. A user's drafter may
     not say that it makes passes; then its states are left out.
