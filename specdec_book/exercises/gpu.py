@@ -10,36 +10,26 @@ from specdec_lite import theory
 MAX_GAMMA = 16
 
 
-def pass_seconds(reading: Sequence[float], launch: float, least: float) -> float:
-    """Return the seconds of a pass of dependent kernels that the host launches while the device
-    works.
-
-    reading: seconds that each kernel's bytes take. launch: seconds of the host per kernel, 0 in a
-    captured graph. least: the shortest time of any kernel, in seconds.
-    """
-    return max(len(reading) * launch, sum(max(least, seconds) for seconds in reading))
+def _pass_seconds(reading: Sequence[float], launch: float, least: float) -> float:
+    return max(len(reading) * launch, _working(reading, least))
 
 
-def best_gamma(alpha: float, c: float, step: float, overhead: float) -> int:
-    """Return the γ in 1 … 16 of the greatest corrected speedup with T(k)/T(1) = 1 + step·(k − 1),
-    or 0 if plain decoding is as fast."""
-    speedups = {
-        gamma: _speedup(alpha, gamma, c, step, overhead) for gamma in range(1, MAX_GAMMA + 1)
-    }
-    best = max(speedups, key=speedups.get)
-    return best if speedups[best] > 1 else 0
+def _best_gamma(alpha: float, c: float, step: float, overhead: float, shortest: int = 0) -> int:
+    def speedup(gamma: int) -> float:
+        if gamma == 0:
+            return 1.0
+        tokens = theory.expected_tokens(alpha, gamma)
+        return theory.corrected_improvement(tokens, gamma, c, 1 + step * gamma, overhead)
 
-
-def _speedup(alpha: float, gamma: int, c: float, step: float, overhead: float) -> float:
-    return theory.corrected_improvement(
-        theory.expected_tokens(alpha, gamma), gamma, c, 1 + step * gamma, overhead
-    )
+    return max(range(shortest, MAX_GAMMA + 1), key=speedup)
 
 
 _working = lambda reading, least: sum(max(least, seconds) for seconds in reading)
 check_pass_seconds = Check(
-    "fn(reading, launch, least) → seconds of the pass",
-    pass_seconds,
+    "fn(reading, launch, least) → seconds of a pass of dependent kernels. reading: seconds that each"
+    " kernel's bytes take. launch: seconds of the host per kernel, 0 in a captured graph. least: the"
+    " shortest time of any kernel.",
+    _pass_seconds,
     [  # seconds of reading, kernel by kernel; of a launch; of the shortest kernel
         ([7.0, 7.0, 7.0, 7.0], 5.0, 2.0),
         ([0.5, 0.5, 0.5], 5.0, 2.0),
@@ -96,13 +86,10 @@ check_pair_bytes = Check(
 )
 
 
-def _without_zero(alpha, c, step, overhead):
-    return max(range(1, MAX_GAMMA + 1), key=lambda gamma: _speedup(alpha, gamma, c, step, overhead))
-
-
 check_best_gamma = Check(
-    "fn(alpha, c, step, overhead) → γ in 0 … 16",
-    best_gamma,
+    "fn(alpha, c, step, overhead) → the γ ≤ 16 of the greatest corrected speedup, with T(k)/T(1) ="
+    " 1 + step·(k − 1); 0 if plain decoding is as fast",
+    _best_gamma,
     [
         (0.8, 0.1, 0.02, 0.05),
         (0.8, 0.1, 0.1, 0.0),
@@ -115,7 +102,7 @@ check_best_gamma = Check(
         "that is the plain formula's: with a dear T(k) the best draft"
         " is shorter.": lambda a, c, s, o: theory.optimal_gamma(a, c, MAX_GAMMA)[0],
         "the overhead o is missing from the round.": {"overhead": 0.0},
-        "where no draft length beats plain decoding, the answer is 0.": _without_zero,
+        "where no draft length beats plain decoding, the answer is 0.": {"shortest": 1},
     },
 )
 
@@ -139,20 +126,16 @@ check_over_fastest = Check(
 )
 
 
-def both_costs(
+def _both_costs(
     target: Sequence[float], draft: Sequence[float], launch: float, least: float
-) -> tuple[float, float]:
-    """Return c with operations launched one by one, and c in graphs."""
-    one, graphs = (
-        pass_seconds(draft, each, least) / pass_seconds(target, each, least)
-        for each in (launch, 0.0)
-    )
-    return one, graphs
+) -> list[float]:
+    seconds = lambda reading, each: _pass_seconds(reading, each, least)
+    return [seconds(draft, each) / seconds(target, each) for each in (launch, 0.0)]
 
 
 check_both_costs = Check(
     "fn(target, draft, launch, least) → (c one by one, c in graphs)",
-    both_costs,
+    _both_costs,
     [  # seconds of reading of the target's and the draft's operations, a launch, the shortest
         ([9.0, 9.0, 9.0], [0.5, 0.5], 5.0, 2.0),
         ([30.0, 30.0], [1.0, 1.0, 1.0, 1.0], 10.0, 2.0),
@@ -161,9 +144,12 @@ check_both_costs = Check(
     {
         "that is the ratio of the bytes: no operation is shorter"
         " than `least`.": lambda t, d, launch, least: (sum(d) / sum(t),) * 2,
-        "the order is: one by one, then in graphs.": lambda *case: both_costs(*case)[::-1],
+        "the order is: one by one, then in graphs.": lambda *case: _both_costs(*case)[::-1],
         "one by one the pass waits for launches only if they take longer than the"
-        " work.": lambda t, d, launch, least: (len(d) / len(t), both_costs(t, d, launch, least)[1]),
+        " work.": lambda t, d, launch, least: (
+            len(d) / len(t),
+            _both_costs(t, d, launch, least)[1],
+        ),
     },
 )
 

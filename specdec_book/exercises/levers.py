@@ -1,4 +1,4 @@
-"""Checks for the exercises on block verification."""
+"""Checks for the exercises on block verification. Source: Sun et al. 2025, algorithm 2."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -7,34 +7,10 @@ import numpy as np
 
 from specdec_book.exercises.check import Check
 
-
-def block_weights(ratios: Sequence[float]) -> list[float]:
-    """Return the weights that block verification carries from draft to draft: w_i = min(1, w_{i−1}
-    · p_i/q_i).
-
-    ratios: p/q of each drafted token. Source: Sun et al. 2025, algorithm 2.
-    """
-    return [*accumulate(ratios, lambda weight, ratio: min(1.0, weight * ratio), initial=1.0)][1:]
-
-
-def success(w: float, p: Sequence[float], q: Sequence[float]) -> float:
-    """Return the probability that the test of a prefix with weight w succeeds; p and q are the
-    rows after the prefix. Source: Sun et al. 2025, algorithm 2.
-    """
-    mass = np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
-    return float(mass / (mass + 1 - w)) if mass > 0 else 0.0
-
-
-def accepted_drafts(successes: Sequence[float]) -> float:
-    """Return the expected length of the longest prefix whose test succeeds."""
-    failures = 1 - np.asarray(successes, dtype=float)
-    return float((1 - failures[::-1].cumprod()).sum())
-
-
 _product = lambda ratios: np.cumprod(np.asarray(ratios, dtype=float))
 check_block_weights = Check(
     "fn(ratios) → the weights, one per draft",
-    block_weights,
+    lambda ratios: [*accumulate(ratios, lambda w, ratio: min(1.0, w * ratio), initial=1.0)][1:],
     [([0.5, 2.0],), ([2.0, 0.5],), ([0.5, 0.5, 3.0],), ([1.2, 0.9, 4.0, 0.2],), ([],)],
     {
         "a weight is a probability: cap it at 1 after every token, so that an early surplus cannot"
@@ -50,10 +26,17 @@ check_block_weights = Check(
 )
 
 
-_rest = lambda w, p, q: np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
+_mass = lambda w, p, q: np.maximum(0, w * np.asarray(p) - np.asarray(q)).sum()
+
+
+def _success(w: float, p: Sequence[float], q: Sequence[float]) -> float:
+    mass = _mass(w, p, q)
+    return float(mass / (mass + 1 - w)) if mass > 0 else 0.0
+
+
 check_success = Check(
     "fn(w, p, q) → the probability that the test of a prefix with weight w succeeds",
-    success,
+    _success,
     [
         (0.8, [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
         (0.9, [0.9, 0.1], [0.4, 0.6]),
@@ -63,21 +46,26 @@ check_success = Check(
     ],
     {
         "that is m, the probability of stopping here. The test matters only if no longer prefix was"
-        " accepted: divide by the probability of that.": _rest,
+        " accepted: divide by the probability of that.": _mass,
         "the target's row is multiplied by the weight: w·p − q.": lambda w, p, q: (
-            _rest(1.0, p, q) / max(1e-9, _rest(1.0, p, q) + 1 - w)
+            _mass(1.0, p, q) / max(1e-9, _mass(1.0, p, q) + 1 - w)
         ),
         "w is the probability of accepting at least this prefix, and longer prefixes are part of"
         " it: only m must come from this test.": lambda w, p, q: w,
         "divide by the probability that no longer prefix was accepted,"
-        " m + 1 − w.": lambda w, p, q: _rest(w, p, q) / w,
+        " m + 1 − w.": lambda w, p, q: _mass(w, p, q) / w,
     },
 )
 
 
+def _longest(successes: Sequence[float]) -> float:
+    failures = 1 - np.asarray(successes, dtype=float)
+    return float((1 - failures[::-1].cumprod()).sum())
+
+
 check_accepted_drafts = Check(
     "fn(successes) → expected number of accepted drafts",
-    accepted_drafts,
+    _longest,
     [([0.5, 0.5],), ([0.0, 1.0],), ([0.2, 0.0, 0.6],), ([1.0, 0.0, 0.0],), ([0.3],)],
     {
         "that adds up the tests, but only the longest prefix that succeeds counts, with its whole"

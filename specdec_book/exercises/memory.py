@@ -4,9 +4,7 @@ from specdec_book.exercises.check import Check
 from specdec_lite import roofline
 
 
-def free_tokens(bytes_per_weight: float, bandwidth: float, throughput: float, batch: int) -> int:
-    """Return the most tokens of each of `batch` sequences that one pass can take without waiting
-    for arithmetic; 0 if not even one."""
+def _free_tokens(bytes_per_weight: float, bandwidth: float, throughput: float, batch: int) -> int:
     return int(roofline.ridge_tokens(bytes_per_weight, bandwidth, throughput) / batch + 1e-9)
 
 
@@ -34,7 +32,7 @@ check_intensity = Check(
 check_free_tokens = Check(
     "fn(bytes_per_weight, bandwidth, throughput, batch) → tokens per sequence that take no more"
     " time than one token, in the roofline's model",
-    free_tokens,
+    _free_tokens,
     [
         (2, 2e12, 312e12, 1),
         (2, 2e12, 312e12, 8),
@@ -54,7 +52,7 @@ check_free_tokens = Check(
             throughput / bandwidth / batch + 1e-9
         ),
         "where even one token waits for arithmetic, none is free: answer 0.": lambda *case: max(
-            1, free_tokens(*case)
+            1, _free_tokens(*case)
         ),
         "one too many: that pass already waits for arithmetic.": 1,
     },

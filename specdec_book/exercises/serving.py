@@ -16,16 +16,9 @@ PATHS += [(LOOP, 0, [1, 0]), (LOOP, 1, [0])]
 tokens = lambda alpha, gamma: sum(alpha**i for i in range(gamma + 1))
 
 
-def chosen_gamma(alpha: float, seconds: Sequence[float]) -> int:
-    """Return the γ with the most expected tokens per second, the smaller one of equals."""
-    return max(range(len(seconds)), key=lambda gamma: tokens(alpha, gamma) / seconds[gamma])
-
-
-def masks(
+def _masks(
     moves: Sequence[Sequence[int]], state: int, drafted: Sequence[int], guarded: bool = True
 ) -> list[list[float]]:
-    """Return masks [γ + 1][V], 1 where a token is allowed: the first row before the drafts, one row
-    after each draft. After a token that is not allowed, nothing is allowed."""
     rows, nothing = [], [-1] * len(moves[0])
     for token in [*drafted, 0]:
         allowed = moves[state] if state >= 0 or not guarded else nothing
@@ -124,8 +117,9 @@ check_switch_off = Check(
 
 
 check_chosen_gamma = Check(
-    "fn(alpha, seconds) → γ. seconds[γ]: duration of a round with γ drafts.",
-    chosen_gamma,
+    "fn(alpha, seconds) → the γ with the most expected tokens per second, the smaller one of equals."
+    " seconds[γ]: duration of a round with γ drafts.",
+    lambda alpha, seconds: max(range(len(seconds)), key=lambda g: tokens(alpha, g) / seconds[g]),
     [  # α, and the seconds of a round with γ = 0, 1, 2 …
         (0.8, [1.0, 1.1, 1.2, 1.3, 1.4]),
         (0.8, [1.0, 1.9, 2.8, 3.7]),
@@ -234,8 +228,9 @@ check_lengths = Check(
 
 
 check_masks = Check(
-    "fn(moves, state, drafted) → rows of 0 and 1, one row more than there are drafts",
-    masks,
+    "fn(moves, state, drafted) → masks, 1 where a token is allowed: one before the drafts, and one"
+    " after each draft. After a token that is not allowed, nothing is allowed.",
+    _masks,
     PATHS,
     {
         "that is the root's mask at every position:"
@@ -243,9 +238,9 @@ check_masks = Check(
             [[float(move >= 0) for move in moves[state]]] * (len(drafted) + 1)
         ),
         "the row after the last draft is missing: the bonus token needs a"
-        " mask too.": lambda moves, state, drafted: masks(moves, state, drafted)[:-1],
+        " mask too.": lambda moves, state, drafted: _masks(moves, state, drafted)[:-1],
         "the first mask belongs before the first draft: look at the state,"
-        " then move.": lambda moves, state, drafted: masks(moves, state, drafted)[1:],
+        " then move.": lambda moves, state, drafted: _masks(moves, state, drafted)[1:],
         "after a forbidden token nothing is allowed: in Python, −1 is the last state.": {
             "guarded": False
         },
