@@ -21,15 +21,6 @@ NOISE = 0.02
 """Standard deviation of the logarithm of a pass's time."""
 
 
-def step(data: dict, name: str) -> dict:
-    """Return a step of a GPU's recording that has results, also one that did not finish."""
-    found = data["steps"].get(name)
-    if found is None or (found.keys() & {"error", "skipped"} and not found.get("rows")):
-        why = "it is not in this recording" if found is None else found
-        raise ValueError(f"name={name!r}: this step has no result: {why}")
-    return found
-
-
 def network(about: dict) -> Network:
     """Return the sizes of a timed shape, without the input embeddings, which no pass multiplies by."""
     shape = about["shape"]
@@ -40,50 +31,33 @@ def network(about: dict) -> Network:
 
 def hardware(data: dict) -> Hardware:
     """Return the card with the bandwidth and throughput that it was measured to have."""
-    found = data["steps"].get("card", {})
-    if not {"read_bandwidth", "peak"} <= found.keys():
-        raise ValueError("name='card': this step has no bandwidth and no throughput")
-    return Hardware(found["read_bandwidth"], found["peak"]["flops"])
+    card = data["steps"]["card"]
+    return Hardware(card["read_bandwidth"], card["peak"]["flops"])
 
 
-def pass_times(data: dict, draft: str = "head, 32k rows", context: int | None = None) -> PassTimes:
-    """Return T(B, k) of the recorded target; `context` is the shortest recorded one by default.
+def pass_times(data: dict, draft: str = "head, 32k rows") -> PassTimes | None:
+    """Return T(B, k) of the recorded target at the shortest context; None without passes or draft.
 
     A pass over more tokens that was recorded as faster gets the time of the slower one.
     """
-    rows = step(data, "passes")["rows"]
-    if context is None:
-        context = min((row["context"] for row in rows), default=0)
-    cells = {(r["batch"], r["k"]): r["seconds"] for r in rows if r["context"] == context}
+    passes, drafts = (data["steps"].get(name, {}).get("rows", ()) for name in ("passes", "drafts"))
+    context = min((row["context"] for row in passes), default=0)
+    cells = {(r["batch"], r["k"]): r["seconds"] for r in passes if r["context"] == context}
     count = lambda k: sum(each == k for _, each in cells)
     # a run that ended within a k has it for some batches only
     tokens = tuple(sorted(k for k in {k for _, k in cells} if count(k) == count(1)))
     drafted = {
         row["batch"]: row["seconds"] / row["drafted"]
-        for row in step(data, "drafts")["rows"]
+        for row in drafts
         if row["draft"] == draft and row["mode"] == "captured"
     }
-    batches = tuple(
-        batch
-        for batch in sorted({b for b, _ in cells})
-        if batch in drafted and all((batch, k) in cells for k in tokens)
-    )
-    if not batches:
-        raise ValueError(
-            f"draft={draft!r}, context={context}: no batch has every pass and this draft"
-        )
-    seconds = np.maximum.accumulate([[cells[b, k] for k in tokens] for b in batches], axis=1)
-    return PassTimes(
-        batches, tokens, tuple(map(tuple, seconds.tolist())), tuple(drafted[b] for b in batches)
-    )
-
-
-def times_or_none(data: dict, draft: str = "head, 32k rows") -> PassTimes | None:
-    """Return what `pass_times` returns, or None if the recording lacks passes or this draft."""
-    try:
-        return pass_times(data, draft)
-    except ValueError:
+    timed = sorted({batch for batch, _ in cells} & drafted.keys())
+    batches = tuple(b for b in timed if all((b, k) in cells for k in tokens))
+    if not tokens or batches[:1] != (1,):
         return None
+    seconds = np.maximum.accumulate([[cells[b, k] for k in tokens] for b in batches], axis=1)
+    rows = tuple(map(tuple, seconds.tolist()))
+    return PassTimes(batches, tokens, rows, tuple(drafted[b] for b in batches))
 
 
 def engine(data: dict) -> Engine:
@@ -93,19 +67,18 @@ def engine(data: dict) -> Engine:
     """
     card, found = hardware(data), []
     for name in ("passes", "slices"):
-        if name == "passes" or data["steps"].get(name, {}).get("rows"):
-            about = step(data, name)
+        about = data["steps"].get(name, {})
+        for row in about.get("rows", ()):
             whole = network(about)
-            for row in about["rows"]:
-                share = row.get("layers", whole.layers) / whole.layers
-                head = about["shape"]["vocab_size"] * about["shape"]["hidden_size"]
-                sizes = replace(
-                    whole,
-                    parameters=head + share * (whole.parameters - head),
-                    cache_bytes=share * whole.cache_bytes,
-                    layers=share * whole.layers,
-                )
-                found.append((sizes, row["batch"], row["k"], row["context"], row["seconds"]))
+            share = row.get("layers", whole.layers) / whole.layers
+            head = about["shape"]["vocab_size"] * about["shape"]["hidden_size"]
+            sizes = replace(
+                whole,
+                parameters=head + share * (whole.parameters - head),
+                cache_bytes=share * whole.cache_bytes,
+                layers=share * whole.layers,
+            )
+            found.append((sizes, row["batch"], row["k"], row["context"], row["seconds"]))
     start = np.log([getattr(FITTED, name) for name in PASSES])
 
     def residuals(values: np.ndarray) -> np.ndarray:

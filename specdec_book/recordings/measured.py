@@ -327,7 +327,7 @@ def synthetic_pairs(recording: Recording) -> Iterator[dict]:
         listed = row["draft"], 128 if batch == largest > 16 else batch
         if listed not in SYNTHETIC or row["gamma"] != gamma:
             continue
-        times = cards.times_or_none(recording.data, row["draft"])
+        times = cards.pass_times(recording.data, row["draft"])
         if times is None or not times.covers(batch, gamma + 1):
             continue
         one, draft = times.of_pass(batch, 1), times.of_round(batch, 1) - times.of_pass(batch, 2)

@@ -442,7 +442,7 @@ def shape_misses(recording: Recording) -> dict[tuple[str, int, int], float]:
     misses = {}
     for row in measured.rows(recording, "synthetic"):
         batch, gamma = row["batch"], row["gamma"]
-        times = cards.times_or_none(recording.data, row["draft"])
+        times = cards.pass_times(recording.data, row["draft"])
         if times is None or not times.covers(batch, max(2, gamma + 1)):
             continue
         draft = times.of_round(batch, 1) - times.of_pass(batch, 2)

@@ -28,7 +28,7 @@ def table(label: str, times: PassTimes) -> dict:
 
 def gpu_tables(recordings: Sequence[Recording]) -> list[dict]:
     """Return the measured times of GPUs as tables, of those whose run got far enough."""
-    found = [(gpu, cards.times_or_none(gpu.data)) for gpu in recordings]
+    found = [(gpu, cards.pass_times(gpu.data)) for gpu in recordings]
     return [
         table(f"shape of {measured.shape_name(gpu)} with a head, {measured.title(gpu)}", times)
         for gpu, times in found

@@ -75,12 +75,8 @@ def test_the_measured_table_predicts_a_round():
         assert from_times(times, 0.7, 3, batch).speedup == pytest.approx(expected.speedup, rel=1e-3)
 
 
-def test_a_step_without_a_result_is_named():
+def test_a_recording_without_passes_or_the_draft_has_no_table():
     data = recording()
+    assert cards.pass_times(data, draft="none") is None
     data["steps"]["drafts"] = {"error": "out of memory"}
-    with pytest.raises(ValueError, match="'drafts'.*out of memory"):
-        cards.pass_times(data)
-    with pytest.raises(ValueError, match="'rounds'.*not in this recording"):
-        cards.step(data, "rounds")
-    with pytest.raises(ValueError, match="draft='none'"):
-        cards.pass_times(recording(), draft="none")
+    assert cards.pass_times(data) is None
