@@ -251,7 +251,7 @@ class PairPanel:
             if name not in self._pairs:
                 self._pairs[name] = lambda: load_pair(*names)
         show(0.0, "loading")
-        candidate = self._pairs[name] = _check_loaded(name, self._pairs[name])
+        candidate = self._pairs[name] = _loaded(self._pairs[name])
         label = f"{name}, T = {temperature:g}, γ = {gamma}"
         text = self.text.value
         return measure(label, candidate, text, gamma, temperature, self.max_new_tokens, show)
@@ -271,14 +271,12 @@ class PairPanel:
         return data
 
 
-def _check_loaded(name: str, pair) -> Candidate:
+def _loaded(pair) -> Candidate:
     """Return the candidate of a pair, which is loaded first if it is a function."""
     if not isinstance(pair, (Pair, Candidate)):
         pair = pair()
     if isinstance(pair, Candidate):
         return pair
-    if not isinstance(pair, Pair):
-        raise TypeError(f"pairs[{name!r}] returned a {type(pair).__name__}: must return a Pair")
     draft, tokenizer = pair.draft, pair.tokenizer
     return Candidate(
         pair.target,

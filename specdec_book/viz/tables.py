@@ -145,10 +145,8 @@ def _text_with_bars(
     title: str = "",
 ) -> HTML:
     """Show tokens with a bar and a label below each, a title above and the bars' meaning below."""
-    if len(tokens) != len(labels):
-        raise ValueError(f"{len(labels)} numbers for {len(tokens)} tokens: must be one for each")
     spans = []
-    for token, share, label in zip(tokens, shares, labels):
+    for token, share, label in zip(tokens, shares, labels, strict=True):
         word = escape(token).replace("\n", "⏎")
         spans.append(
             '<span style="display: inline-flex; flex-direction: column; align-items: center;'

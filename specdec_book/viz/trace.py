@@ -134,20 +134,10 @@ class Trace:
         )
 
 
-def trace(
-    output_or_steps: Output | Sequence[Step], tokenizer, prompt: str | Sequence[int] | None = None
-) -> Trace:
+def trace(output: Output, tokenizer, prompt: str = "") -> Trace:
     """Show every drafted token of a generation and whether it was accepted."""
-    steps = output_or_steps.steps if isinstance(output_or_steps, Output) else list(output_or_steps)
-    wrong = next((step for step in steps if not isinstance(step, Step)), None)
-    if wrong is not None:
-        raise TypeError(
-            f"output_or_steps holds a {type(wrong).__name__}: must be an Output or a list of Steps"
-        )
-    before = "" if prompt is None else prompt
-    before = before if isinstance(before, str) else tokenizer.decode(list(map(int, before)))
-    pieces = tuple(_pieces(step, tokenizer) for step in steps)
-    return Trace(pieces, Stats.of(steps), shorten_prompt(before, 400))
+    pieces = tuple(_pieces(step, tokenizer) for step in output.steps)
+    return Trace(pieces, output.stats, shorten_prompt(prompt, 400))
 
 
 def shorten_prompt(prompt: str, length: int = 240) -> str:

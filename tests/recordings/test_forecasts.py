@@ -72,8 +72,3 @@ def test_a_wrong_length_is_noticed(monkeypatch):
     rows[0]["tau"], rows[20]["tau"] = 1.2, rows[0]["tau"]
     monkeypatch.setattr(forecasts, "records", lambda name: rows)
     assert forecasts.within(forecasts.transferred_costs("angelslim_qwen3"), 0.07) < len(sound)
-
-
-def test_an_unknown_source_is_refused_by_name():
-    with pytest.raises(ValueError, match="name='vendor'.*gptfast_70b"):
-        forecasts.entry("vendor")

@@ -101,7 +101,7 @@ def test_the_button_is_disabled_and_the_progress_visible_during_a_measurement():
     "prompts, pairs, words",
     [
         ({"long": "a" * 600}, {"a pair": PAIR}, "ValueError: "),
-        (PROMPTS, {"broken": lambda: 3}, "returned a int"),
+        (PROMPTS, {"broken": lambda: 3}, "AttributeError: "),
         (PROMPTS, {"<gone>": Mock(side_effect=OSError("no <b>"))}, "OSError: no &lt;b&gt;"),
     ],
 )
