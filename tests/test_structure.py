@@ -141,9 +141,9 @@ BUDGETS = {
     "site/specdec_site": 3945,
     "site/static": 817,
     "specdec_book": 432,
-    "specdec_book/exercises": 2833,
-    "specdec_book/recordings": 1336,
-    "specdec_book/viz": 12890,
+    "specdec_book/exercises": 2796,
+    "specdec_book/recordings": 1294,
+    "specdec_book/viz": 12876,
     "specdec_lite": 3784,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2372,
@@ -167,12 +167,12 @@ BUDGETS = {
     "tests/js": 378,
     "tests/loading": 1780,
     "tests/measure": 537,
-    "tests/recordings": 976,
+    "tests/recordings": 958,
     "tests/simulation": 487,
     "tests/site": 4279,
     "tests/texts": 167,
     "tests/training": 1146,
-    "tests/viz": 4187,
+    "tests/viz": 4185,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

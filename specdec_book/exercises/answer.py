@@ -94,19 +94,15 @@ def has_gap(fn: Callable) -> bool:
         return False
     if not isinstance(function, ast.FunctionDef):
         return False
-    notes = [
-        statement.value
-        for statement in ast.walk(function)
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    ]
-    if len(function.body) == sum(getattr(each, "value", None) in notes for each in function.body):
+    is_note = lambda node: isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    if all(map(is_note, function.body)):
         return True  # nothing but a docstring and `...`
-    indices = [part for node in ast.walk(function) if isinstance(node, ast.Subscript)
-               for part in ast.walk(node.slice)]  # fmt: skip
-    return any(
-        isinstance(node, ast.Constant) and node.value is ... and node not in [*notes, *indices]
-        for node in ast.walk(function)
-    )
+    nodes = [*ast.walk(function)]
+    allowed = [each for each in nodes if is_note(each)]
+    allowed += [each.slice for each in nodes if isinstance(each, ast.Subscript)]
+    inside = {part for each in allowed for part in ast.walk(each)}
+    gaps = (each for each in nodes if isinstance(each, ast.Constant) and each.value is ...)
+    return any(each not in inside for each in gaps)
 
 
 def is_unfinished(given: Any, depth: int = 3) -> bool:

@@ -122,10 +122,3 @@ def test_passes_continue_beyond_the_largest_k():
     costs = boards.board().costs
     costs.widths["float32"] = ([1, 2, 4], [1.0, 1.0, 2.0])
     assert costs.passes("float32", np.array([1, 3, 4, 6])) == pytest.approx([1, 1.5, 2, 3])
-
-
-def test_wrong_names_are_rejected():
-    with pytest.raises(ValueError, match="model='llama'"):
-        board.load("llama")
-    with pytest.raises(ValueError, match="machine="):
-        board.load("pair", machine="no such machine")
