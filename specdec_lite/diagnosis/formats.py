@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import TypeGuard
 
@@ -299,29 +299,27 @@ def pooled(requests: list[Counts]) -> Counts:
     first = requests[0]
     if len(requests) == 1:
         return first
-    pairs = [(tau, each.drafts) for each in requests if number(tau := request_length(each))]
-    pairs = [(length, rounds) for length, rounds in pairs if number(rounds)]
-    drafts = sum(rounds for _, rounds in pairs)
-    if len(pairs) < len(requests) or not drafts:
+    lengths: list = [request_length(each) for each in requests]
+    rounds: list = [each.drafts for each in requests]
+    drafts = total(rounds)
+    if total(lengths) is None or not drafts:
         first.notes.append(f"the text has {len(requests)} objects: only the first is read")
         return first
-    tau = sum(length * rounds for length, rounds in pairs) / drafts
-    mean = sum(length for length, _ in pairs) / len(pairs)
-    width = max(len(each.rates) for each in requests)
-    padded = [(*each.rates, *[0.0] * (width - len(each.rates))) for each in requests]
-    rates = (sum(r * n for r, (_, n) in zip(column, pairs)) / drafts for column in zip(*padded))
-    notes = [
+    weighted = lambda values: sum(value * n for value, n in zip(values, rounds)) / drafts
+    tau, mean = weighted(lengths), sum(lengths) / len(lengths)
+    notes = [note for note in first.notes if "sum the counts" not in note]
+    notes.append(
         f"{len(requests)} objects are pooled: {tau:.2f}; the mean of their lengths is {mean:.2f}"
-    ]
+    )
     return Counts(
         first.engine,
-        drafts=drafts,
-        drafted=total([each.drafted for each in requests]),
-        accepted=total([each.accepted for each in requests]),
-        tau=tau,
-        rates=tuple(rates),
+        drafts,
+        total([each.drafted for each in requests]),
+        total([each.accepted for each in requests]),
+        tau,
+        rates=tuple(map(weighted, zip_longest(*(each.rates for each in requests), fillvalue=0.0))),
         definition=POOLED,
-        notes=[*(note for note in first.notes if "sum the counts" not in note), *notes],
+        notes=notes,
     )
 
 
@@ -344,10 +342,8 @@ def rates_of(histogram) -> tuple[float, ...]:
     """
     if isinstance(histogram, dict) and all(key.isdigit() for key in histogram):
         histogram = [histogram[key] for key in sorted(histogram, key=int)]
-    is_counts = isinstance(histogram, (list, tuple)) and all(
-        number(value) and value >= 0 for value in histogram
-    )
-    if not is_counts:
+    is_list = isinstance(histogram, (list, tuple))
+    if not is_list or not all(number(value) and value >= 0 for value in histogram):
         raise ValueError(f"the histogram is {str(histogram)[:60]}: must be a list of counts")
     rounds = sum(histogram)
     if len(histogram) < 2 or not rounds > 0:

@@ -34,7 +34,8 @@ class Diagnosis:
         plain: cost of a step of plain decoding in units of T(1), 1 + o₀.
         passes: {k: T(k) ÷ T(1)} of the target.
         batches: {B: T(B, γ+1) ÷ T(B, 1)} of the target.
-        full: the smallest of these batches whose verification alone costs more than τ, or None.
+        full: the smallest of these batches whose verification alone costs more than τ, or None. From
+            there on the machine has no idle arithmetic, and even a free draft cannot pay.
         one: T(1) in seconds.
         c: a draft pass alone ÷ T(1); None if no model drafts.
         c_in_loop: drafting per level in the loop ÷ T(1).
@@ -126,7 +127,7 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
         plain=plain_round,
         passes=curve.passes,
         batches=measured.batches,
-        full=full_batch(tau["value"], measured.batches),
+        full=min((b for b, cost in measured.batches.items() if cost > tau["value"]), default=None),
         one=one,
         c=alone["draft"] / alone[1] if "draft" in alone else None,
         c_in_loop=curve.c,
@@ -138,7 +139,15 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
         same_text=loop.same,
         graphs=graphs,
         faults=faults(measured),
-        setting=setting(measured, target, texts),
+        setting={
+            "levels": loop.levels,
+            "nodes": loop.nodes,
+            "temperature": measured.temperature,
+            "dtype": str(target.dtype).removeprefix("torch."),
+            "device": str(target.device),
+            "texts": dict(texts),
+            "tokens": int(loop.count.sum()),
+        },
     )
 
 
@@ -187,30 +196,9 @@ def disturbances(
     return phrases
 
 
-def full_batch(tau: float, batches: Mapping[int, float]) -> int | None:
-    """Return the smallest batch at which verification alone costs more than a round emits.
-
-    From there on the machine has no idle arithmetic, and even a free draft cannot pay.
-    """
-    return next((batch for batch, cost in sorted(batches.items()) if cost > tau), None)
-
-
 def mean_rates(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """Return the mean acceptance over all positions of several texts, by kind."""
     return {kind: float(torch.cat([row[kind] for row in rows]).mean()) for kind in rows[0]}
-
-
-def setting(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> dict:
-    """Return the conditions of the measurements."""
-    return {
-        "levels": measured.loop.levels,
-        "nodes": measured.loop.nodes,
-        "temperature": measured.temperature,
-        "dtype": str(target.dtype).removeprefix("torch."),
-        "device": str(target.device),
-        "texts": dict(texts),
-        "tokens": int(measured.loop.count.sum()),
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,72 +211,55 @@ def test_without_decoding_it_agrees_with_the_loop(concluded):
     assert max(sound.controls.values()) < 0.5 * max(r["drawn"] for r in sound.offline.values())
 
 
+def chats():
+    text = encode("<|user|> def add(a, b):\n    return a + b\n" * 8)
+    return texts(chat=[(encode("<|user|> ") + text)[:120]] * 2)
+
+
+def long_texts():
+    return {name: [sum(texts(4)[name], [])[:400]] for name in texts(4)}
+
+
+def drafted(change):
+    """Return the shipped target, and a drafter with a changed copy of the shipped draft."""
+    return shipped().target, ModelDrafter(change(shipped().draft))
+
+
+def verified(change):
+    """Return a changed copy of the shipped target, and the shipped draft."""
+    return change(shipped().target), ModelDrafter(shipped().draft)
+
+
+FAULTS = {
+    "stale": lambda: (shipped().target, StaleDrafter(shipped().draft), texts(1)),
+    "depth": lambda: (shipped().target, LostBehindTheFirst(shipped().draft), texts(1)),
+    "chosen": lambda: (shipped().target, ArgmaxDrafter(shipped().draft), texts(1)),
+    "domain": lambda: (
+        *drafted(lambda model: TemplateBlindDraft(model, encode("<|user|> "))),
+        chats(),
+    ),
+    "context": lambda: (*drafted(lambda model: NearSightedDraft(model, 200)), long_texts()),
+    "target": lambda: (*verified(ShiftedTarget), texts(1)),
+    "batch": lambda: (*verified(OnePlaceForAllRows), texts(1)),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "drafter", "temperature"),
-    [
-        ("stale", lambda: StaleDrafter(shipped().draft), 0.0),
-        pytest.param(
-            *("depth", lambda: LostBehindTheFirst(shipped().draft), 0.0), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            *("chosen", lambda: ArgmaxDrafter(shipped().draft), 0.0), marks=pytest.mark.slow
-        ),
-    ],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "stale")) for name in FAULTS]
 )
-def test_a_broken_drafter_is_named_by_its_fault(name, drafter, temperature):
-    found = diagnose(shipped().target, drafter(), texts(1), 32, temperature)
-    assert name in named(found)
-    assert named(found)[0] == name, "the fault itself, before what follows from it"
-    assert found.same_text == 1, "verification hides it: the text stays the target's"
+def test_a_fault_on_purpose_is_named(name):
+    found = diagnose(*FAULTS[name](), 32)
+    first, *_ = found.faults
+    assert first.name == name, "the fault itself, before what follows from it"
+    assert found.same_text == 1 or name == "target", "verification hides it: the text is the same"
+    assert name != "domain" or "'chat'" in first.description
 
 
 @pytest.mark.slow
-def test_a_draft_that_does_not_know_the_template_is_named():
-    marker = encode("<|user|> ")
-    chat = [
-        (marker + encode(text))[:120] for text in ("def add(a, b):\n    return a + b\n" * 8,) * 2
-    ]
-    draft = TemplateBlindDraft(shipped().draft, marker)
-    found = diagnose(shipped().target, ModelDrafter(draft), texts(chat=chat), 16)
-    assert "domain" in named(found)
-    assert "'chat'" in found.faults[named(found).index("domain")].description
-    plain = diagnose(shipped().target, ModelDrafter(shipped().draft), texts(chat=chat), 16)
-    assert "domain" not in named(plain)
-
-
-@pytest.mark.slow
-def test_a_draft_that_loses_the_thread_is_named():
-    from specdec_lite.texts.corpus import evaluation_prompts
-
-    long = [
-        sum((encode(row["text"]) for row in rows), [])[:400]
-        for rows in evaluation_prompts().values()
-    ]
-    draft = NearSightedDraft(shipped().draft, 200)
-    assert "context" in named(diagnose(shipped().target, ModelDrafter(draft), long, 16))
-    assert "context" not in named(
-        diagnose(shipped().target, ModelDrafter(shipped().draft), long, 16)
-    )
-
-
-@pytest.mark.slow
-def test_a_target_that_does_not_accept_its_own_drafts_is_named_first():
-    target = ShiftedTarget(shipped().target)
-    found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
-    assert named(found)[0] == "target"
-
-
-@pytest.mark.slow
-def test_a_target_whose_rows_share_their_positions_is_named():
-    target = OnePlaceForAllRows(shipped().target)
-    found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
-    assert named(found)[0] == "batch" and "16b_batches" in found.faults[0].page
-    assert found.same_text == 1, "alone nothing shows"
-
-
-def test_where_a_machine_is_full_no_draft_pays():
-    assert verdict.full_batch(3.0, {16: 4.5, 1: 1.1, 4: 3.2}) == 4, "the least batch, in any order"
-    assert verdict.full_batch(3.0, {1: 1.1, 16: 2.9}) is None
+@pytest.mark.parametrize("make", [chats, long_texts])
+def test_a_sound_pair_on_these_texts_has_no_fault(make):
+    found = diagnose(*drafted(lambda model: model), make(), 16)
+    assert not {"domain", "context"} & {*named(found)}
 
 
 FIRST = lambda *opening, count=20: [opening] * count

@@ -36,19 +36,6 @@ def test_one_after_another_follows_the_speedup_formula():
     assert replay.speed == pytest.approx(theory.walltime_improvement(0.8, 6, 0.1), rel=0.1)
 
 
-@pytest.mark.parametrize("fan, hits", [(0, 0.0), (100, 1.0)])
-def test_saguaro_drafts_in_parallel_on_a_hit_and_again_on_a_miss(fan, hits):
-    ranks = random_ranks(0.8)
-    replay = saguaro(record(ranks), 6, fan)
-    rounds = replay.rounds
-    assert replay.clock.now == pytest.approx(
-        rounds + 0.6 * (1 if hits else rounds) - 0.0 * hits, rel=0.01
-    )
-    plain = one_after_another(record(ranks), 6)
-    assert replay.tokens == plain.tokens and replay.rounds == rounds
-    assert plain.speed <= replay.speed * 1.0001 <= plain.speed * 1.6 * 1.0002
-
-
 def test_saguaro_hits_by_hand():
     """γ = 2. One draft is accepted, then a token of rank 2 follows; then a whole block is accepted
     and the bonus has rank 0; then a token of rank 5 follows, which was not predicted.

@@ -88,19 +88,6 @@ def test_goodput_drafts_less_in_larger_batches():
     assert by_rate == 1, "maximizing the acceptance rate always drafts one token"
 
 
-def test_goodput_drafts_under_light_load_only():
-    light = {
-        name: run(0.5, policy, count=600).latency_per_token for name, policy in POLICIES.items()
-    }
-    assert light["4"] < 0.5 * light["0"] and light["goodput"] < 0.5 * light["0"]
-    heavy = {name: run(6.0, policy, count=1500).throughput for name, policy in POLICIES.items()}
-    assert heavy["4"] < 0.8 * heavy["0"]
-    assert heavy["goodput"] > 0.95 * heavy["0"]
-
-
-POLICIES = {"0": fixed(0), "4": fixed(4), "goodput": by_goodput(TOY)}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("gamma, rate", [(0, 0.4), (3, 0.4), (3, 0.7)])
 def test_the_steady_state_equals_the_simulated_mean(gamma, rate):
@@ -114,15 +101,6 @@ def test_the_steady_state_equals_the_simulated_mean(gamma, rate):
 
 
 CURVED = estimated(lambda batch, k: 0.2 + 0.004 * batch * k, lambda batch: 0.01)
-
-
-def test_the_steady_batch_emits_the_load():
-    for load in (20, 60, 100):
-        result = steady(load, 0.8, 4, CURVED, 200)
-        emitted = result.batch * theory.expected_tokens(0.8, 4) / CURVED.of_round(result.batch, 4)
-        assert emitted == pytest.approx(load) or result.batch == 1 or result.is_overloaded
-    full = steady(1e6, 0.8, 4, CURVED, 200)
-    assert full.is_overloaded and full.batch == 200
 
 
 def test_a_table_is_interpolated_linearly():

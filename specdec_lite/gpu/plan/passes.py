@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,30 +13,23 @@ from specdec_lite.engine.transformer import Block, Transformer, TransformerConfi
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.plan.bench import Bench, CannotRun, NoRoom, random_transformer, spread_row
 from specdec_lite.gpu.plan.forward import Layers, forward, pass_of
-from specdec_lite.gpu.plan.shapes import Experts, Scale
+from specdec_lite.gpu.plan.shapes import Experts
 from specdec_lite.measure.timing import pass_job
 from specdec_lite.tree import TokenTree
 
 
-def cells(scale: Scale) -> Iterator[tuple[int, int, int]]:
-    """Yield (context, k, batch), the most useful first."""
-    for k, context in product(scale.ks, scale.contexts):
-        for batch in scale.batches:
-            yield context, k, batch
-
-
 def timed_cells(
     bench: Bench,
-    rows: list[dict],
-    jobs: Iterator[tuple[dict, Callable[[], Callable]]],
-    time: Callable | None = None,
+    jobs: Iterator[tuple[dict, Callable[[], Any]]],
+    measure: Callable[[Any], dict] | None = None,
     **more,
 ) -> dict:
-    """Time runs one after the other, captured unless their mode is eager, and keep every result.
+    """Measure one job after the other, and keep every result; cells without room are listed.
 
-    jobs: (what a row says, a function that returns the run). Cells without room are listed.
-    time: how to time a run instead.
+    jobs: (what a row says, a function that makes the job).
+    measure: a job's results; default: its seconds, captured unless the row's mode is eager.
     """
+    rows: list[dict] = []
     left_out: list[dict] = []
     result = {"weights": "random", "rows": rows, "left_out": left_out, "complete": False} | more
     for about, make in jobs:
@@ -43,7 +37,8 @@ def timed_cells(
             return result
         try:
             clock = bench.time if about.get("mode") == "eager" else bench.time_captured
-            rows.append(about | spread_row((time or clock)(make())))
+            # No name for the job: its memory must be free before the next one is made.
+            rows.append(about | (measure(make()) if measure else spread_row(clock(make()))))
         except (NoRoom, torch.OutOfMemoryError) as error:
             left_out.append(about | {"why": str(error)[:200]})
         bench.keep(result)
@@ -57,7 +52,9 @@ def target_passes(bench: Bench, name: str, depths: tuple[int, ...] = ()) -> dict
     config = model.config
 
     def jobs():
-        for (context, k, batch), depth in product(cells(bench.scale), depths or (None,)):
+        scale = bench.scale
+        orders = scale.ks, scale.contexts, scale.batches, depths or (None,)
+        for k, context, batch, depth in product(*orders):
             about = {"batch": batch, "k": k, "context": context}
             if depth is not None:
                 about["layers"] = depth
@@ -69,7 +66,7 @@ def target_passes(bench: Bench, name: str, depths: tuple[int, ...] = ()) -> dict
 
             yield about, make
 
-    return timed_cells(bench, [], jobs(), model=name, **described(model))
+    return timed_cells(bench, jobs(), model=name, **described(model))
 
 
 TREES = (16, 32, 64)
@@ -95,13 +92,11 @@ def tree_passes(bench: Bench) -> dict:
             parents = [-1 if i < width else i - width for i in range(nodes)]
             tree = TokenTree(torch.arange(nodes) % config.vocab_size, parents)
             for kind, count in (("chain", 1 + nodes), ("tree", tree)):
-                yield (
-                    {"kind": kind, "nodes": nodes},
-                    lambda count=count: pass_job(model, text, count),
-                )
+                job = lambda count=count: pass_job(model, text, count)
+                yield {"kind": kind, "nodes": nodes}, job
 
     about = {"model": bench.scale.target, "context": context, "capacity": capacity}
-    return timed_cells(bench, [], jobs(), time=bench.time, **about)
+    return timed_cells(bench, jobs(), lambda job: spread_row(bench.time(job)), **about)
 
 
 def described(model: Transformer) -> dict:
@@ -159,7 +154,7 @@ def draft_passes(bench: Bench) -> dict:
 
                 yield {"draft": name, "mode": mode, "batch": batch, "drafted": count}, make
 
-    return timed_cells(bench, [], jobs(), context=context, drafts=drafts)
+    return timed_cells(bench, jobs(), context=context, drafts=drafts)
 
 
 # Experts --------------------------------------------------------------------------------------------
@@ -267,4 +262,4 @@ def expert_passes(bench: Bench) -> dict:
         "bytes_per_expert": 3 * config.hidden_size * sizes.width * bench.dtype.itemsize,
         "context": context,
     }
-    return timed_cells(bench, [], jobs(), **described(model) | about)
+    return timed_cells(bench, jobs(), **described(model) | about)

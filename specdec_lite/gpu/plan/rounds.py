@@ -18,9 +18,9 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
-from specdec_lite.gpu.plan.bench import Bench, CannotRun, NoRoom
+from specdec_lite.gpu.plan.bench import Bench, CannotRun
 from specdec_lite.gpu.plan.forward import Layers, forward
-from specdec_lite.gpu.plan.passes import chain_of
+from specdec_lite.gpu.plan.passes import chain_of, timed_cells
 from specdec_lite.gpu.plan.shapes import Scale
 from specdec_lite.gpu.whole_draft import CapturedDrafter, why_no_graphs
 from specdec_lite.loading.pairs import Pair, load_pair
@@ -85,41 +85,14 @@ def shipped(device: torch.device, dtype: str) -> TimedPair:
     return TimedPair(pair, pair.tokenizer.encode, MODES)
 
 
-Run = Callable[[Tensor, int], list[Step]]
-
-
-def contenders(pair: TimedPair, new_tokens: int, temperature: float) -> dict[str, Run]:
-    """Return every decoder that takes part in the turns: (prompt, seed) → its rounds."""
-    runs: dict[str, Run] = {}
+def contenders(pair: TimedPair) -> dict[str, tuple]:
+    """Return {name: (target, drafter, rule)} of every decoder that takes part in the turns."""
+    ways: dict[str, tuple] = {}
     for mode, (passes, *_) in pair.modes.items():
         target, drafter, rule = pair.method(mode)
-        both: dict[str, tuple] = {f"speculative {mode}": (drafter, rule)}
-        if f"plain {passes}" not in runs:
-            both[f"plain {passes}"] = (None, None)
-        for name, (draft, its_rule) in both.items():
-
-            def run(ids, seed, target=target, draft=draft, rule=its_rule):
-                options = {"seed": seed, "rule": rule, "stop_token_ids": ()}
-                return list(stream(target, ids, draft, new_tokens, temperature, **options))
-
-            runs[name] = run
-    return runs
-
-
-def take_turns(
-    bench: Bench, runs: dict[str, Run], prompts: Sequence[Tensor], until: float
-) -> dict[str, list[list[list[Step]]]]:
-    """Let all contenders decode every prompt in random order: {name: [prompts][sweeps] rounds}."""
-    order, names = np.random.default_rng(0), list(runs)
-    done: dict[str, list] = {name: [[] for _ in prompts] for name in names}
-    for sweep in range(max(1, bench.scale.turns // len(prompts))):
-        if sweep >= 2 and perf_counter() > until:
-            break
-        for index in order.permutation(len(prompts)):
-            for name in order.permutation(names):
-                seed = sweep * len(prompts) + int(index)
-                done[name][index].append(runs[name](prompts[index], seed))
-    return done
+        ways[f"speculative {mode}"] = target, drafter, rule
+        ways[f"plain {passes}"] = target, None, None
+    return ways
 
 
 def shipped_rounds(bench: Bench) -> dict:
@@ -153,14 +126,10 @@ def smollm2_rounds(bench: Bench) -> dict:
     except (OSError, ValueError) as error:
         raise CannotRun(f"SmolLM2's weights cannot be loaded: {error}"[:300]) from None
     head = lambda _, gamma: EagleDrafter.from_pretrained(target, draft=gamma)
-    modes = {mode: (passes, head, None) for mode, passes in SMOLLM2.items()}
+    modes = {passes: (passes, head, None) for passes in ("eager", "static")}  # of the target
     pair = TimedPair(Pair(target, target, tokenizer), lambda x: chat(tokenizer, x), modes)
     names = {"target": "SmolLM2-135M", "draft": "its EAGLE-1 head"}
     return whole_rounds(bench, {dtype: pair}) | names
-
-
-SMOLLM2 = {"eager": "eager", "static": "static"}
-"""{mode: kind of the target's passes} of SmolLM2, whose head is launched one by one."""
 
 
 def whole_rounds(bench: Bench, pairs: dict[str, TimedPair]) -> dict:
@@ -209,18 +178,30 @@ def lossless_rows(bench: Bench, pair: TimedPair, dtype: str) -> list[dict]:
 
 def timed_rounds(bench: Bench, pair: TimedPair, temperature: float, until: float) -> dict:
     """Time all contenders in paired turns, and explain the speedup of every mode."""
-    prompts = pair.prompts(bench.scale)
-    every = contenders(pair, bench.scale.new_tokens, temperature)
+    prompts, ways = pair.prompts(bench.scale), contenders(pair)
     failed: dict[str, str] = {}
-    for name in list(every):  # warm up: capture, and let libraries choose their kernels
+
+    def decode(name: str, index: int, seed: int) -> list[Step]:
+        target, drafter, rule = ways[name]
+        settings = prompts[index], drafter, bench.scale.new_tokens, temperature
+        return list(stream(target, *settings, rule=rule, seed=seed, stop_token_ids=()))
+
+    for name in list(ways):  # warm up: capture, and let libraries choose their kernels
         try:
-            for seed, ids in enumerate(prompts[:2] * 2):
-                every[name](ids, seed)
+            for seed, index in enumerate([*range(len(prompts))][:2] * 2):
+                decode(name, index, seed)
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"[:300]
-            del every[name]
+            del ways[name]
             synchronize(bench.device)
-    runs = take_turns(bench, every, prompts, until)
+    order = np.random.default_rng(0)
+    runs: dict[str, list] = {name: [[] for _ in prompts] for name in ways}
+    for sweep in range(max(1, bench.scale.turns // len(prompts))):
+        if sweep >= 2 and perf_counter() > until:
+            break
+        for index in map(int, order.permutation(len(prompts))):
+            for name in order.permutation(list(ways)):
+                runs[name][index].append(decode(name, index, sweep * len(prompts) + index))
     pace = {
         name: np.array([[seconds_per_token(steps) for steps in row] for row in rows])
         for name, rows in runs.items()
@@ -358,28 +339,24 @@ def synthetic_rounds(bench: Bench) -> dict:
     speedup over plain rounds that were timed beside it.
     """
     target, buffer = bench.model(bench.scale.target), bench.cache_buffer()
-    rows: list[dict] = []
-    result = {"weights": "random", "target": bench.scale.target, "rows": rows}
-    result |= {"context": bench.scale.contexts[0], "complete": False, "left_out": []}
     batches = [batch for batch in SYNTHETIC_BATCHES if batch in bench.scale.batches]
     plain: dict[int, SyntheticRounds] = {}
-    for name in SYNTHETIC:
-        draft = bench.model(name)
-        models, buffers = (target, draft), (buffer, bench.random(max(1 << 14, len(buffer) // 8)))
-        for gamma, batch in product(bench.scale.gammas, batches):
-            if bench.is_over:
-                return result
-            about = {"draft": name, "batch": batch, "gamma": gamma}
-            try:
-                if batch not in plain:
-                    plain[batch] = SyntheticRounds(bench, models, buffers, batch, 0)
-                fast = SyntheticRounds(bench, models, buffers, batch, gamma)
-                rows.append(about | compared(bench, plain[batch], fast))
-                del fast
-            except (NoRoom, torch.OutOfMemoryError) as error:
-                result["left_out"].append(about | {"why": str(error)[:200]})
-            bench.keep(result)
-    return result | {"complete": True}
+
+    def jobs():
+        for name in SYNTHETIC:
+            models = target, bench.model(name)
+            buffers = buffer, bench.random(max(1 << 14, len(buffer) // 8))
+            for gamma, batch in product(bench.scale.gammas, batches):
+
+                def make(models=models, buffers=buffers, batch=batch, gamma=gamma):
+                    if batch not in plain:
+                        plain[batch] = SyntheticRounds(bench, models, buffers, batch, 0)
+                    return plain[batch], SyntheticRounds(bench, models, buffers, batch, gamma)
+
+                yield {"draft": name, "batch": batch, "gamma": gamma}, make
+
+    about = {"target": bench.scale.target, "context": bench.scale.contexts[0]}
+    return timed_cells(bench, jobs(), lambda both: compared(bench, *both), **about)
 
 
 def compared(bench: Bench, plain: SyntheticRounds, fast: SyntheticRounds) -> dict:
