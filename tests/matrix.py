@@ -14,8 +14,8 @@ from dataclasses import asdict
 from functools import cache
 
 import torch
-from architectures import TYPES, examine
-from models_zoo import PROMPT, hugging_face, native
+from architectures import examine
+from models_zoo import PROMPT, TYPES, hugging_face, native
 from registry import DRAFTERS, NATIVE_ONLY, RULES
 from text_laws import TINY, distance, exact_text_law, own_text_law, random_law
 

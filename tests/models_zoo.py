@@ -3,12 +3,15 @@
 The weights have a spread wide enough for varied greedy text, so that a test of argmax can fail.
 """
 
+import inspect
 import math
+import re
 from functools import lru_cache
 from types import SimpleNamespace
 
 import torch
-import transformers
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from specdec_lite import CausalLM, load_pair
 from specdec_lite.contract import Drafter, Session
@@ -24,20 +27,6 @@ VOCABULARY = 48
 WINDOW = 6
 PROMPT = [5, 17, 3, 41, 9, 28, 33, 12, 7, 20]  # longer than the window
 
-COMMON = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=None,  # texts have the length that a test asks for
-    initializer_range=0.3,
-    tie_word_embeddings=False,
-)
 NATIVE = dict(
     vocab_size=VOCABULARY,
     hidden_size=32,
@@ -49,90 +38,157 @@ NATIVE = dict(
     tied=False,
     max_positions=512,
 )
-GPT = dict(n_embd=32, n_layer=2, n_head=4, n_positions=512)
-LATENT = dict(
-    num_key_value_heads=4,
-    kv_lora_rank=16,
-    q_lora_rank=None,
-    qk_rope_head_dim=4,
-    qk_nope_head_dim=8,
-    v_head_dim=8,
-    n_routed_experts=4,
-    n_shared_experts=1,
-    num_experts_per_tok=2,
-    moe_intermediate_size=16,
-    first_k_dense_replace=1,
-    topk_group=1,
-    n_group=1,
+TYPES = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+"""Every causal language model type of transformers → the name of its class."""
+# Value → all names that the families use for it. A config gets those that it has.
+SIZES = {
+    32: (
+        "hidden_size d_model n_embd embed_dim embedding_size word_embed_proj_dim"
+        " cross_attention_hidden_size"
+    ),
+    48: (
+        "vocab_size vocab_size_per_layer_input intermediate_size ffn_dim n_inner d_ff d_inner dff"
+        " decoder_ffn_dim encoder_ffn_dim ffn_hidden_size intermediate_size_mlp"
+    ),
+    2: (
+        "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers"
+        " num_decoder_layers num_encoder_layers num_key_value_heads num_experts_per_tok moe_k"
+        " moe_topk num_global_key_value_heads linear_num_key_heads index_n_heads"
+    ),
+    4: (
+        "num_attention_heads n_head n_heads num_heads decoder_attention_heads"
+        " encoder_attention_heads num_decoder_attention_heads num_encoder_attention_heads"
+        " num_experts num_local_experts n_routed_experts moe_num_experts rotary_dim"
+        " qk_rope_head_dim rope_dim linear_num_value_heads index_topk"
+    ),
+    8: (
+        "head_dim dim_head attention_head_dim head_size kv_channels global_head_dim"
+        " qk_nope_head_dim v_head_dim query_pre_attn_scalar num_buckets mamba_n_heads mamba_d_head"
+        " mamba_d_state mamba_num_heads mamba_head_dim ssm_state_size state_size"
+        " linear_key_head_dim linear_value_head_dim index_head_dim attention_chunk_size"
+        " hidden_size_per_layer_input"
+    ),
+    16: (
+        "moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size"
+        " expert_ffn_hidden_size shared_intermediate_size kv_lora_rank q_lora_rank"
+        " max_2d_position_embeddings"
+    ),
+    512: "max_position_embeddings n_positions max_seq_len max_target_positions block_size",
+    1: (
+        "n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace"
+        " topk_group n_group mamba_n_groups bos_token_id"
+    ),
+    0: "pad_token_id num_kv_shared_layers",
+    WINDOW: "sliding_window window_size attention_window",
+    0.3: "initializer_range init_std",
+    0.5: "partial_rotary_factor",
+}
+SMALL = {name: size for size, names in SIZES.items() for name in names.split()} | dict(
+    is_decoder=True, tie_word_embeddings=False, eos_token_id=None
 )
-EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
-ALTERNATING = dict(
-    sliding_window=WINDOW,
-    num_hidden_layers=3,
-    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-)
+MIXED = dict(layer_types=["sliding_attention", "full_attention"])
+OPTIONS = {
+    kind: dict(num_key_value_heads=4)
+    for kind in (
+        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text glm4_moe_lite glm_moe_dsa"
+        " minicpm3 youtu"
+    ).split()
+} | {
+    "cohere_compass_text": (
+        MIXED
+        | dict(
+            rope_parameters={
+                kind: dict(rope_type="default", rope_theta=1e4) for kind in MIXED["layer_types"]
+            }
+        )
+    ),
+    "dbrx": dict(
+        attn_config=dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8.0),
+        ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2),
+    ),
+    "gemma2": MIXED,
+    "gemma3_text": MIXED,
+    "cohere2": MIXED,
+    "exaone4": MIXED,
+    "olmo3": MIXED,
+    "gpt_neo": dict(attention_types=[[["global", "local"], 1]]),
+    "lfm2": dict(layer_types=["conv", "full_attention"]),
+    "lfm2_moe": dict(layer_types=["conv", "full_attention"]),
+    "zaya": dict(num_experts_per_tok=1),
+    "zamba": dict(layer_types=["mamba", "hybrid"]),
+    "zamba2": dict(layer_types=["mamba", "hybrid"]),
+    "mamba2": dict(num_heads=8),
+    "falcon_h1": dict(mamba_d_ssm=64),
+    "longcat_flash": dict(num_key_value_heads=4, head_dim=4, num_layers=1, num_hidden_layers=2),
+    "modernbert-decoder": dict(local_attention=2 * WINDOW),
+    "qwen2": dict(use_sliding_window=True, max_window_layers=1),
+    "qwen3": dict(use_sliding_window=True, max_window_layers=1),
+    "reformer": dict(axial_pos_shape=[16, 32], axial_pos_embds_dim=[16, 16]),
+    "roc_bert": dict(
+        enable_pronunciation=False,
+        enable_shape=False,
+        pronunciation_vocab_size=8,
+        shape_vocab_size=8,
+        pronunciation_embed_dim=8,
+        shape_embed_dim=8,
+    ),
+    "xlm": dict(emb_dim=32, n_words=VOCABULARY),
+    "xmod": dict(default_language="en_XX", languages=("en_XX",)),
+    "git": dict(
+        vision_config=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            image_size=16,
+            patch_size=8,
+        )
+    ),
+}
+KINDS = {re.sub("(ForCausalLM|LMHeadModel)$", "", str(name)): kind for kind, name in TYPES.items()}
+"""Name of a family, as its class begins → its type."""
+KINDS["FalconAlibi"] = KINDS["Falcon"]
 FAMILIES = {
-    "Llama": {},
-    "Mistral": dict(sliding_window=WINDOW),
+    name: OPTIONS.get(KINDS[name], {})
+    for name in (
+        "Llama Mistral Qwen3Moe Mixtral Gemma Gemma2 Gemma3 Phi Phi3 GPT2 GPTNeo GPTNeoX GPTJ OPT"
+        " Bloom Falcon Mpt StableLm Olmo2 Starcoder2 Granite DeepseekV3 GptOss"
+    ).split()
+} | {
     "Qwen2": {},
-    "Qwen3": dict(head_dim=8),
-    "Qwen3Moe": dict(head_dim=8, **EXPERTS),
-    "Mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
-    "Gemma": dict(head_dim=8),
-    "Gemma2": dict(head_dim=8, query_pre_attn_scalar=8, **ALTERNATING),
-    "Gemma3": dict(head_dim=8, query_pre_attn_scalar=8, **ALTERNATING),
-    "Phi": dict(partial_rotary_factor=0.5),
-    "Phi3": dict(sliding_window=WINDOW),
-    "GPT2": GPT,
-    "GPTNeo": dict(
-        num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=WINDOW
-    ),
-    "GPTNeoX": {},
-    "GPTJ": GPT | dict(rotary_dim=4),
-    "OPT": dict(ffn_dim=48, word_embed_proj_dim=32),
-    "Bloom": dict(n_layer=2, n_head=4),
-    "Falcon": dict(multi_query=True, alibi=False),
-    "FalconAlibi": dict(multi_query=True, alibi=True),
-    "Mpt": dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=512),
-    "StableLm": dict(partial_rotary_factor=0.5),
+    "Qwen3": {},
+    "FalconAlibi": dict(alibi=True),
     "Cohere": dict(logit_scale=1.0),
-    "Cohere2": ALTERNATING | dict(logit_scale=1.0),
-    "Olmo2": {},
-    "Starcoder2": dict(sliding_window=WINDOW),
-    "Granite": {},
-    "DeepseekV3": LATENT,
-    "GptOss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, **ALTERNATING),
-    "Llama4": dict(
-        head_dim=8,
-        num_local_experts=2,
-        attention_chunk_size=8,
-        intermediate_size_mlp=48,
-        num_hidden_layers=4,
-    ),
+    "Cohere2": MIXED | dict(logit_scale=1.0),
+    "Llama4": dict(num_hidden_layers=4),
 }
-CLASSES = {
-    "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
-    "Llama4": ("Llama4TextConfig", "Llama4ForCausalLM"),
-    "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
-    "FalconAlibi": ("FalconConfig", "FalconForCausalLM"),
-}
-STATEFUL = {
-    "Mamba": {},
-    "Jamba": {},
-    "Lfm2": dict(layer_types=["conv", "full_attention"]),
-    "MiniMax": {},
-    "RecurrentGemma": dict(num_hidden_layers=3),
-    "Qwen3Next": dict(head_dim=8, num_hidden_layers=4, num_experts=4),
-}
+"""Families that all tests of models run → their options beside SMALL."""
+
+
+def options_of(config_class) -> set[str]:
+    """Return the names of the options that a config class takes."""
+    names: set[str] = set()
+    for parent in config_class.__mro__:
+        names |= set(getattr(parent, "__annotations__", {}))
+        if "__init__" in parent.__dict__:
+            names |= set(inspect.signature(parent.__init__).parameters)
+    return names
+
+
+def of_kind(kind: str, options: dict, seed: int = 0, positions: int = 512):
+    """Return a Hugging Face model of a type, with random weights in float32."""
+    config_class = CONFIG_MAPPING[kind]
+    names = options_of(config_class)
+    sizes = SMALL | dict.fromkeys(SIZES[512].split(), positions)
+    config = config_class(**{name: size for name, size in sizes.items() if name in names} | options)
+    config._experts_implementation = "eager"  # the grouped kernels know no float64
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(config).eval()
 
 
 def build(family: str, options: dict, seed: int = 0):
     """Return a Hugging Face model of a family, with random weights in float32."""
-    config_name, model_name = CLASSES.get(family, (f"{family}Config", f"{family}ForCausalLM"))
-    config = getattr(transformers, config_name)(**COMMON | options)
-    config._experts_implementation = "eager"  # the grouped kernels know no float64
-    torch.manual_seed(seed)
-    return getattr(transformers, model_name)(config).eval()
+    return of_kind(KINDS[family], options, seed)
 
 
 @lru_cache

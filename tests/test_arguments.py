@@ -17,7 +17,7 @@ import transformers
 from architectures import tiny
 from heads_zoo import random_blocks, random_correction, random_head, random_heads, random_speculator
 from letters import Letters
-from models_zoo import PROMPT, STATEFUL, Wrapped, build, hugging_face, native, perturbed
+from models_zoo import KINDS, PROMPT, Wrapped, build, hugging_face, native, perturbed
 
 import specdec_lite
 from specdec_lite import CausalLM, TokenTree, drafters, roofline, timing
@@ -76,7 +76,7 @@ class Sees(Wrapped):
 
 
 def in_training():
-    model = CausalLM(build("GPT2", dict(n_embd=32, n_layer=2, n_head=4)))
+    model = CausalLM(build("GPT2", {}))
     model.model.train()
     return model
 
@@ -105,7 +105,7 @@ def estimated(**change):
 
 
 def stateful(family):
-    return build(family, STATEFUL[family])
+    return tiny(KINDS[family])
 
 
 def encoder_decoder():

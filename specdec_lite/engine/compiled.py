@@ -16,8 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
-
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-tree-ter", "-shared", "-fPIC")
 """GCC's tree-ter moves statements apart, after which the sums of several rows leave the registers."""
 COMPILERS = ("cc", "gcc", "clang")
@@ -26,7 +24,6 @@ SECONDS = 300
 """Time after which a compiler is given up."""
 OFF = "SPECDEC_COMPILE"
 """Environment variable: "0" compiles nothing, a name such as "x86-64-v3" for that processor."""
-X86 = ("x86_64", "AMD64")
 
 
 def cache_folder() -> Path:
@@ -55,12 +52,6 @@ def processor() -> str:
         lines = []
     features = [line for line in lines if line.lower().startswith(("flags", "features"))]
     return " ".join([platform.machine(), platform.processor(), *features[:1]])
-
-
-def computes_bfloat16() -> bool:
-    """Return whether this processor has instructions for bfloat16, which the environment allows."""
-    here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return here and (platform.machine() not in X86 or torch.cpu._is_avx512_bf16_supported())
 
 
 def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.engine.cache import Cache, Layer, Pass, Scores, additive, tree_positions, visible
-from specdec_lite.engine.self_test import SelfTest, logits_scale
+from specdec_lite.engine.self_test import logits_scale, run as self_test
 from specdec_lite.transfer import upload
 from specdec_lite.tree import TokenTree
 
@@ -173,7 +173,7 @@ class HuggingFaceBackend:
         self.windowed = getattr(config, "sliding_window", None) if reads_windows else None
         self.scale: float | None = None
         self.cap = getattr(config, "final_logit_softcapping", None)
-        SelfTest(self).run()
+        self_test(self)
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
         """Return an empty storage."""

@@ -20,8 +20,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.engine.compiled import computes_bfloat16, library, processor
+from specdec_lite.engine.compiled import library, processor
 from specdec_lite.engine.frozen import FrozenLinear, freeze
+from specdec_lite.engine.linear import computes_bfloat16
 from specdec_lite.engine.transformer import Block, Norm, Transformer
 
 GROUP = 32

@@ -11,9 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.engine.compiled import X86
 from specdec_lite.engine.frozen import FrozenLinear, freeze, thaw
-from specdec_lite.engine.int4 import share_rows
 from specdec_lite.engine.transformer import Transformer
 
 ROWS = 8
@@ -28,6 +26,7 @@ OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_sup
 """The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
 missing, nothing is packed.
 """
+X86 = ("x86_64", "AMD64")
 
 
 class PackedLinear(FrozenLinear):
@@ -37,6 +36,12 @@ class PackedLinear(FrozenLinear):
 
     def multiply(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+
+def computes_bfloat16() -> bool:
+    """Return whether this processor has instructions for bfloat16, which the environment allows."""
+    here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return here and (platform.machine() not in X86 or torch.cpu._is_avx512_bf16_supported())
 
 
 @cache
@@ -85,7 +90,10 @@ def pack(model: nn.Module) -> nn.Module:
     for layer in model.modules():
         if isinstance(layer, FrozenLinear) and not layer.is_current():
             thaw(layer)
-    share_rows(model)
+    if any(weight.dtype == torch.bfloat16 for weight in model.parameters()):
+        from specdec_lite.engine.int4 import share_rows
+
+        share_rows(model)
     for layer in model.modules():
         if type(layer) is nn.Linear and worth_packing(layer.weight):
             packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS)

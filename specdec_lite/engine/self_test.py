@@ -40,88 +40,81 @@ below the limit. No dtype counts as finer than float16, because GPUs may multipl
 """
 
 
-class SelfTest:
-    """Compares a model's logits read in pieces with those of one pass."""
+def run(backend: Any) -> None:
+    """Run the test. A model that misreads a tree mask is set to take trees path by path.
 
-    def __init__(self, backend: Any):
-        self.backend = backend
-        self.model = backend.model
-        self.name = type(backend.model).__name__
+    A model that cannot run here (its weights are on the meta device, or its kernels are not
+    installed) or that reads less than the test's text is not tested, and takes trees path by
+    path. The model and the global random generator are left as they were.
+    """
+    model = backend.model
+    device = next(model.parameters()).device
+    if device.type == "meta" or backend.max_positions in range(TEXT):
+        backend.by_path = True
+        return
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    generators = [device] if device.type == "cuda" else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(generators):
+            fault = first_fault(backend, device)
+            if fault and fault[0] in TREE_PARTS and not backend.by_path:
+                backend.by_path = True
+                fault = first_fault(backend, device)
+    except ImportError:
+        backend.by_path, fault = True, None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if fault:
+        raise ValueError(f"{type(model).__name__} {fault[1]}")
 
-    def run(self) -> None:
-        """Run the test. A model that misreads a tree mask is set to take trees path by path.
 
-        A model that cannot run here (its weights are on the meta device, or its kernels are not
-        installed) or that reads less than the test's text is not tested, and takes trees path by
-        path. The model and the global random generator are left as they were.
-        """
-        backend = self.backend
-        device = next(self.model.parameters()).device
-        if device.type == "meta" or backend.max_positions in range(TEXT):
-            backend.by_path = True
-            return
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
-        generators = [device] if device.type == "cuda" else []
-        try:
-            with torch.no_grad(), torch.random.fork_rng(generators):
-                fault = self.first_fault(device)
-                if fault and fault[0] in TREE_PARTS and not backend.by_path:
-                    backend.by_path = True
-                    fault = self.first_fault(device)
-        except ImportError:
-            backend.by_path, fault = True, None
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
-        if fault:
-            raise ValueError(f"{self.name} {fault[1]}")
+def first_fault(backend: Any, device: torch.device) -> tuple[str, str] | None:
+    """Return (the first of PARTS that fails, how it fails) of the last text tried."""
+    size = min(backend.vocab_size, len(backend.embedding.weight))
+    padding = getattr(backend.config, "pad_token_id", None)
+    ids = torch.arange(1, TEXT + 1, device=device) * size // (TEXT + 2)
+    fault = None
+    for attempt in range(ATTEMPTS):
+        text = (ids + attempt) % size
+        text = text if padding is None else (text + (text == padding)) % size
+        nodes = text[-len(PARENTS) :]
+        fault = compare(backend, text[: -len(PARENTS)], TokenTree(nodes.cpu(), PARENTS))
+        if fault is None:
+            break
+    return fault
 
-    def first_fault(self, device: torch.device) -> tuple[str, str] | None:
-        """Return (the first of PARTS that fails, how it fails) of the last text tried."""
-        backend = self.backend
-        size = min(backend.vocab_size, len(backend.embedding.weight))
-        padding = getattr(backend.config, "pad_token_id", None)
-        ids = torch.arange(1, TEXT + 1, device=device) * size // (TEXT + 2)
-        fault = None
-        for attempt in range(ATTEMPTS):
-            text = (ids + attempt) % size
-            text = text if padding is None else (text + (text == padding)) % size
-            nodes = text[-len(PARENTS) :]
-            fault = self.compare(text[: -len(PARENTS)], TokenTree(nodes.cpu(), PARENTS))
-            if fault is None:
-                break
-        return fault
 
-    def compare(self, prompt: Tensor, tree: TokenTree) -> tuple[str, str] | None:
-        """Return (the first of PARTS that fails, how it fails) on one text, or None."""
-        pairs: list[tuple[Tensor, Tensor]] = []
-        try:
-            for pieces, whole in in_pieces(self.backend, prompt, tree):
-                if len(pieces) != len(whole):
-                    raise ValueError(f"it gives {len(pieces)} rows for {len(whole)} tokens")
-                pairs.append((pieces, whole))
-        except (ImportError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except PlainPassError as error:
-            reason = f"cannot run a plain pass in {self.model.dtype} on this device ({error})"
-            return PARTS[0], reason
-        except Exception as error:
-            part = PARTS[len(pairs)]
-            reason = first_line(error)
-            return part, f"fails on {part}: it cannot be decoded speculatively ({reason})"
-        dtype = pairs[0][1].dtype
-        tolerance = ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float16).eps)
-        for part, error in zip(PARTS, deviations(pairs)):
-            if error > tolerance:
-                encoder = getattr(self.backend.config, "is_decoder", None) is False
-                hint = "; its config says is_decoder=False" if encoder else ""
-                return part, (
-                    f"gives other logits for {part} than in one pass over the whole text: it cannot"
-                    f" be decoded speculatively (off by {error:.0%} of their spread; rounding to"
-                    f" {dtype} explains {tolerance:.0%} at most{hint})"
-                )
-        return None
+def compare(backend: Any, prompt: Tensor, tree: TokenTree) -> tuple[str, str] | None:
+    """Return (the first of PARTS that fails, how it fails) on one text, or None."""
+    pairs: list[tuple[Tensor, Tensor]] = []
+    try:
+        for pieces, whole in in_pieces(backend, prompt, tree):
+            if len(pieces) != len(whole):
+                raise ValueError(f"it gives {len(pieces)} rows for {len(whole)} tokens")
+            pairs.append((pieces, whole))
+    except (ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except PlainPassError as error:
+        reason = f"cannot run a plain pass in {backend.model.dtype} on this device ({error})"
+        return PARTS[0], reason
+    except Exception as error:
+        part = PARTS[len(pairs)]
+        reason = first_line(error)
+        return part, f"fails on {part}: it cannot be decoded speculatively ({reason})"
+    dtype = pairs[0][1].dtype
+    tolerance = ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float16).eps)
+    for part, error in zip(PARTS, deviations(pairs)):
+        if error > tolerance:
+            encoder = getattr(backend.config, "is_decoder", None) is False
+            hint = "; its config says is_decoder=False" if encoder else ""
+            return part, (
+                f"gives other logits for {part} than in one pass over the whole text: it cannot"
+                f" be decoded speculatively (off by {error:.0%} of their spread; rounding to"
+                f" {dtype} explains {tolerance:.0%} at most{hint})"
+            )
+    return None
 
 
 class PlainPassError(Exception):

@@ -39,7 +39,7 @@ class TransformerConfig:
         qk_norm: whether queries and keys are normalized.
         tied: whether the head's weights are the embedding's.
         window: a token attends to itself and window - 1 positions before; None: to all.
-        rope_scaling: Hugging Face's `rope_parameters` of an extended context (see `rope`).
+        rope_scaling: Hugging Face's `rope_parameters` of an extended context.
     """
 
     vocab_size: int
@@ -57,6 +57,24 @@ class TransformerConfig:
     tied: bool = True
     window: int | None = None
     rope_scaling: dict | None = field(default=None, hash=False)
+
+
+def scaled(config: TransformerConfig, device) -> tuple[Tensor, float]:
+    """Return the rotary frequencies [h/2] of an extended context, and the factor of cos and sin.
+
+    Slow frequencies are divided by a factor. Sources: Grattafiori et al. 2024 (Llama 3); Peng et al.
+    2023 (YaRN, arXiv 2309.00071).
+    """
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope = config.rope_scaling | {"rope_theta": config.rope_theta}
+    theirs = LlamaConfig(
+        head_dim=config.head_size,
+        max_position_embeddings=config.max_positions,
+        rope_parameters=rope,
+    )
+    return ROPE_INIT_FUNCTIONS[rope["rope_type"]](theirs, device)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -282,14 +300,12 @@ class Transformer(nn.Module):
         if (device, dtype) not in self._tables:
             # No inference tensors: a training pass may need the tables later.
             with torch.inference_mode(False), torch.no_grad():
-                config, scaling, factor = self.config, self.config.rope_scaling, 1.0
+                config, factor = self.config, 1.0
                 steps = torch.arange(config.max_positions, device=device).float()
                 pairs = torch.arange(0, config.head_size, 2, device=device).float()
                 frequencies = 1.0 / config.rope_theta ** (pairs / config.head_size)
-                if scaling is not None:
-                    from specdec_lite.engine.rope import scaled
-
-                    frequencies, factor = scaled(frequencies, config.rope_theta, scaling)
+                if config.rope_scaling is not None:
+                    frequencies, factor = scaled(config, device)
                 angles = torch.outer(steps, frequencies)
                 cos, sin = factor * angles.cos(), factor * angles.sin()
                 tables = cos.repeat(1, 2), torch.cat((-sin, sin), -1)

@@ -131,7 +131,7 @@ def model_size(folder: str | Path) -> Size:
 def model_dtype(folder: Path, dtype: str, device: str) -> torch.dtype:
     """Return the dtype in which to load the model of a folder."""
     config, shares = native_config(folder), False
-    if config is not None and device == "cpu":
+    if config is not None and device == "cpu" and dtype == "auto":
         from specdec_lite.engine.int4 import can_share
 
         widths = config.hidden_size, config.intermediate_size, config.vocab_size, config.head_size

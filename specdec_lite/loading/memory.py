@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite.engine.compiled import computes_bfloat16
-from specdec_lite.engine.transformer import TransformerConfig
+from specdec_lite.engine.linear import computes_bfloat16
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
 
 MARGIN = 1.1
 """Factor for activations, library workspaces and fragmentation. It does not include the packed
@@ -58,17 +58,10 @@ def native_size(config: TransformerConfig) -> Size:
     Args:
         config: the model's configuration.
     """
-    hidden = config.hidden_size
-    queries = config.num_heads * config.head_size
-    keys = config.num_kv_heads * config.head_size
-    block = hidden * (2 * queries + 2 * keys + 3 * config.intermediate_size + 2)
-    block += config.qkv_bias * (queries + 2 * keys) + config.qk_norm * 2 * config.head_size
-    tables = (1 if config.tied else 2) * config.vocab_size * hidden
-    return Size(
-        tables + config.num_layers * block + hidden,
-        2 * config.num_layers * keys,
-        config.max_positions,
-    )
+    with torch.device("meta"):
+        weights = Transformer(config).parameters()
+    entries = 2 * config.num_layers * config.num_kv_heads * config.head_size
+    return Size(sum(weight.numel() for weight in weights), entries, config.max_positions)
 
 
 def hugging_face_size(folder: Path) -> Size:

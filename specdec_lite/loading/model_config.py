@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from specdec_lite.checks import is_number, is_whole
-from specdec_lite.engine.rope import read_scaling
 from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.files import check_counts, check_files
 from specdec_lite.loading.memory import has_bfloat16
@@ -26,6 +25,8 @@ PART = "partial_rotary_factor"
 NUMBERS = ("rms_norm_eps", "rope_theta", PART)
 ROPE_NUMBERS = ("rope_theta", "factor", "low_freq_factor", "high_freq_factor", PART, "beta_fast")
 ROPE_NUMBERS += ("beta_slow", "attention_factor", "original_max_position_embeddings")
+SCALED = {"llama3": {"factor", "low_freq_factor", "high_freq_factor"}, "yarn": {"factor"}}
+"""`rope_type` of an extended context → the entries of `rope_parameters` that it must have."""
 MOST_NUMBER = 1e15
 """Bound of such a number: products of larger ones are no numbers."""
 KINDS = {dict: "object", list: "array"}
@@ -92,7 +93,7 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
     windowed = (
         family == "mistral" or config.get("use_sliding_window") and kinds == {"sliding_attention"}
     )
-    scaling = read_scaling(config, rope)
+    scaling = _scaling(config, rope)
     plain = (
         (scaling or rope.get("rope_type", rope.get("type", "default")) == "default")
         and not any(isinstance(value, dict) for value in rope.values())  # of each type of layer
@@ -141,6 +142,21 @@ def _check_entries(config: dict, rope: dict) -> None:
         value = entries.get(name)
         if value is not None and not (is_number(value) and 0 < value < MOST_NUMBER):
             raise ValueError(f"{name}={shortened(value)}: must be a number > 0")
+
+
+def _scaling(config: dict, rope: dict) -> dict | None:
+    """Return the `rope_scaling` of a `TransformerConfig`, or None if it cannot be run natively."""
+    kind = rope.get("rope_type", rope.get("type"))
+    given = {name for name, value in rope.items() if value is not None}
+    if kind not in SCALED or not SCALED[kind] <= given:
+        return None
+    original = (
+        config.get("original_max_position_embeddings")
+        or rope.get("original_max_position_embeddings")
+        or config.get("max_position_embeddings", 2048)
+    )
+    parts = {name: rope[name] for name in given - {"type", "rope_theta"}}
+    return parts | {"rope_type": kind, "original_max_position_embeddings": original}
 
 
 def _layer_types(config: dict) -> set[str]:

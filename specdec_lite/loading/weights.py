@@ -192,14 +192,9 @@ def write_deflated(path: Path, tensors: dict[str, Tensor], metadata: dict[str, s
 def deflate(tensor: Tensor, width: int) -> Tensor:
     """Return the bytes of a tensor, sorted by their position in items of a width, and deflated."""
     items = tensor.contiguous().flatten().view(torch.uint8).numpy().reshape(-1, width)
-    data = min((compress(items.T.tobytes(), strategy) for strategy in STRATEGIES), key=len)
+    streams = [zlib.compressobj(9, strategy=strategy) for strategy in STRATEGIES]
+    data = min((each.compress(items.T.tobytes()) + each.flush() for each in streams), key=len)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def compress(data: bytes, strategy: int) -> bytes:
-    """Return deflated bytes."""
-    stream = zlib.compressobj(9, strategy=strategy)
-    return stream.compress(data) + stream.flush()
 
 
 def inflate(data: Tensor, dtype: str, shape: Sequence[int], width: int) -> Tensor:

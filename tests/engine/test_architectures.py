@@ -6,10 +6,10 @@ The recorded table is compared with fresh results.
 import pytest
 import torch
 import transformers
-from architectures import COMPOSITE, OPTIONS, TYPES, Finding, examine, tiny
+from architectures import COMPOSITE, Finding, examine, tiny
 from broken import chosen, grow
 from matrix import ARCHITECTURES, recorded
-from models_zoo import PROMPT, TreeDrafter, perturbed
+from models_zoo import OPTIONS, PROMPT, TYPES, TreeDrafter, perturbed
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
@@ -71,7 +71,7 @@ def test_every_rejection_has_a_reason():
 def test_examining_a_type_finds_planted_faults(monkeypatch):
     """No self-test, a tree mask for a type that takes no positions, no mask: each is found."""
     backend = "specdec_lite.engine.hugging_face.HuggingFaceBackend"
-    monkeypatch.setattr("specdec_lite.engine.self_test.SelfTest.run", lambda self: None)
+    monkeypatch.setattr("specdec_lite.engine.hugging_face.self_test", lambda backend: None)
     with pytest.raises(AssertionError, match="roberta"):
         examine("roberta")
     init = CausalLM.__init__

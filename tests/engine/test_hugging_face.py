@@ -7,11 +7,10 @@ import copy
 
 import pytest
 import torch
-import transformers
 from architectures import tiny
 from chosen import one_in
 from heads_zoo import random_head
-from models_zoo import COMMON, FAMILIES, PROMPT, build, hugging_face, logits_of
+from models_zoo import FAMILIES, PROMPT, build, hugging_face, logits_of
 from transformers import AutoModelForCausalLM
 
 from specdec_lite import CausalLM, generate
@@ -147,7 +146,7 @@ def test_a_model_that_cannot_run_is_not_tested():
     with torch.device("meta"):
         model = CausalLM(build("Llama", {}))
     assert model.backend.by_path and model.num_layers == 2
-    short = CausalLM(build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, max_position_embeddings=8)))
+    short = CausalLM(build("GPT2", dict(n_positions=8)))
     assert short.backend.by_path and short.score([1] * 8, short.new_cache()).logits.shape[1] == 8
 
 
@@ -238,8 +237,8 @@ def test_a_tree_verified_path_by_path_is_fed_again():
 
 
 def test_a_model_that_cannot_run_in_a_dtype_is_named_for_that():
-    config = transformers.MixtralConfig(**COMMON, num_local_experts=4, num_experts_per_tok=2)
-    model = transformers.MixtralForCausalLM(config).double()
+    model = build("Mixtral", {}).double()
+    model.config._experts_implementation = "grouped_mm"
     with pytest.raises(ValueError, match="torch.float64"):
         CausalLM(model)
 

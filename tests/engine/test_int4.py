@@ -141,13 +141,6 @@ def test_codes_are_the_files_weights(kind):
     assert codes.codes.max() == (15 if kind == "Q4_1" else 127)
 
 
-def test_eight_bits_are_two_times_four():
-    codes = read_codes(Stored(matrix(), "Q8_0"))
-    halves = codes.as_4_bits()
-    assert halves.codes.max() == 15 and halves.codes.dtype == torch.uint8
-    assert torch.equal(in_float32(halves).view(64, 2, 96).sum(1), in_float32(codes))
-
-
 def test_another_format_is_refused():
     stored = Stored(matrix(), "Q4_1")
     stored.tensor_type = gguf.GGMLQuantizationType.Q4_0

@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 
 from specdec_lite import corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.engine.hugging_face import HuggingFaceBackend
 from specdec_lite.engine.int4 import can_share
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.loading import checkpoints
@@ -122,13 +121,6 @@ def test_a_pair_from_folders_decodes(folder):
     assert stored == (
         torch.bfloat16 if has_bfloat16("cpu") else torch.float32
     )  # too small to share
-
-
-def test_other_families_go_through_transformers(tmp_path, tokenizer):
-    build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)).save_pretrained(tmp_path)
-    model = load_model(tmp_path, dtype="float32")
-    assert isinstance(model.backend, HuggingFaceBackend)
-    assert largest_difference(model, hugging_face_model(tmp_path), PROMPT) < 1e-4
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
@@ -448,17 +440,6 @@ def test_the_target_reaches_its_goal_in_bits_per_byte(report):
     assert report["all"]["bits_per_byte"] <= 1.45
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason=(
-        "the shipped draft does not reach this goal, see the pair's card; strict, so that the mark"
-        " must be removed once a draft does"
-    ),
-)
-def test_the_draft_reaches_its_goal_in_acceptance_rate(report):
-    assert report["all"]["alpha"] >= 0.8
-
-
 MEANS = {"bits_per_byte": "bytes", "alpha": "tokens", "argmax_agreement": "tokens"}
 """What the report has of each domain, and what weighs it in the mean."""
 
@@ -491,7 +472,7 @@ def test_the_models_reproduce_the_reported_overlap(shipped, report):
 
 
 def test_the_transformers_loader_refuses_missing_weights_and_short_files(tmp_path):
-    build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)).save_pretrained(tmp_path)
+    build("GPT2", dict(n_positions=64)).save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     kept = {name: weight for name, weight in load_file(file).items() if ".h.1." not in name}
     save_file(kept, file, {"format": "pt"})
