@@ -15,8 +15,6 @@ from specdec_lite.engine.ragged import row_caches, score_rows
 from specdec_lite.engine.self_test import PARTS, in_pieces
 from specdec_lite.tree import TokenTree
 
-LARGEST = 4_000_000  # parameters of a tiny model
-
 # Their own code overflows in float64 or mixes it with float32, so they are examined in float32.
 SINGLE = {"xglm", "inkling2_text"}
 # Not tried: configs made of several others, most of them with images or sound. A text model with a
@@ -77,11 +75,8 @@ class Finding:
 
 
 def tiny(kind: str, seed: int = 0, positions: int = 512):
-    """Return a random model of a type, in float64 and with at most LARGEST parameters."""
+    """Return a random model of a type, in float64."""
     options = OPTIONS.get(kind, {}) | dict(eos_token_id=2)
-    with torch.device("meta"):
-        size = sum(weight.numel() for weight in of_kind(kind, options, seed).parameters())
-    assert size <= LARGEST, f"{kind}: {size} parameters are not tiny"
     model = of_kind(kind, options, seed, positions)
     return model if kind in SINGLE else model.double()
 

@@ -17,7 +17,7 @@ from specdec_lite import CausalLM, load_pair
 from specdec_lite.contract import Drafter, Session
 from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters import NgramModel
-from specdec_lite.drafters.chain import Followed
+from specdec_lite.drafters.model_trees import ModelTreeDrafter, ModelTreeSession
 from specdec_lite.drafters.trees import expand_tree, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
@@ -273,52 +273,35 @@ class TreeDrafter(Drafter, Session):
         return self.expand(distribution, levels, context.rng) if levels else NOTHING
 
 
-class GrownDrafter(Drafter):
+class GrownDrafter(ModelTreeDrafter):
     """A draft model that expands a tree level by level over nodes that stay in its cache.
 
     Args:
         model: the draft model.
         children: (logits [V], context) → [(token, row)], as in `drafters.trees`.
-        levels: of the tree.
     """
 
-    def __init__(self, model, children, levels=2):
-        self.model, self.children, self.levels = model, children, levels
-
-    def draft_model(self):
-        return self.model
+    def __init__(self, model, children):
+        super().__init__(model)
+        self.children = children
 
     def start(self, context):
         return GrownSession(self, context)
 
-    def check(self, target, positions):
-        assert positions <= self.model.max_positions
 
-
-class GrownSession(Session):
-    """The session: its cache holds the committed text except the last one or two tokens."""
+class GrownSession(ModelTreeSession):
+    """The drafting of one generation."""
 
     def __init__(self, drafter, context):
-        self.drafter, self.cache = drafter, drafter.model.new_cache()
-        self.followed = Followed(self.cache)
-        if len(context.tokens) > 1:
-            drafter.model.score(self.followed.behind(context.tokens[:-1]), self.cache)
+        super().__init__(drafter.model, 1, 8, context)
+        self.children = drafter.children
 
     def propose(self, context):
-        score, children = self.drafter.model.score, self.drafter.children
-
         def expand(tree, nodes):
-            self.passes += 1
-            if nodes == [-1]:
-                fed = self.followed.behind(context.tokens)
-                rows = score(fed, self.cache, last=True).logits[0]
-            else:
-                stored = len(tree) - len(nodes)
-                rows = score(tree.tokens[nodes], self.cache, tree, cached=stored).logits[0]
-                self.followed.tree = tree
-            return [children(row, context) for row in rows]
+            rows = [self.begin(context)] if nodes == [-1] else self.rows(context, tree, nodes)
+            return [self.children(row, context) for row in rows]
 
-        return expand_tree(context, expand, self.drafter.levels)
+        return expand_tree(context, expand, 2)
 
 
 def two_likeliest(logits, context):

@@ -17,7 +17,7 @@ import transformers
 from architectures import tiny
 from heads_zoo import random_blocks, random_correction, random_head, random_heads, random_speculator
 from letters import Letters
-from models_zoo import KINDS, PROMPT, Wrapped, build, hugging_face, native, perturbed
+from models_zoo import PROMPT, Wrapped, build, hugging_face, native, perturbed
 
 import specdec_lite
 from specdec_lite import CausalLM, TokenTree, drafters, roofline, timing
@@ -102,10 +102,6 @@ def measure(**change):
 def estimated(**change):
     usual = dict(target=DENSE, draft=SMALL, hardware=H100, alpha=0.8, gamma=4)
     return estimate.estimate(**usual | change)
-
-
-def stateful(family):
-    return tiny(KINDS[family])
 
 
 def encoder_decoder():

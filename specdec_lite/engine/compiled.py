@@ -6,15 +6,15 @@ the source, the compiler, the flags and the processor.
 
 import ctypes
 import os
-import platform
 import shlex
 import shutil
 import subprocess
 import warnings
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from specdec_lite.engine.processor import processor
 
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-tree-ter", "-shared", "-fPIC")
 """GCC's tree-ter moves statements apart, after which the sums of several rows leave the registers."""
@@ -41,17 +41,6 @@ def compiler() -> list[str]:
         if path := shutil.which(command[0]):
             return [path, *command[1:]]
     return []
-
-
-@cache
-def processor() -> str:
-    """Return the processor's kind and, where the system lists them, its instruction sets."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    features = [line for line in lines if line.lower().startswith(("flags", "features"))]
-    return " ".join([platform.machine(), platform.processor(), *features[:1]])
 
 
 def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:

@@ -20,9 +20,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.engine.compiled import library, processor
+from specdec_lite.engine.compiled import library
 from specdec_lite.engine.frozen import FrozenLinear, freeze
-from specdec_lite.engine.linear import computes_bfloat16
+from specdec_lite.engine.processor import computes_bfloat16, processor
 from specdec_lite.engine.transformer import Block, Norm, Transformer
 
 GROUP = 32
@@ -298,18 +298,7 @@ def can_multiply() -> bool:
 
 
 def attach(layer: nn.Linear, codes: Codes) -> None:
-    """Turn a linear layer into an `Int4Linear`, in place."""
-    weight = layer.weight
-    if weight.requires_grad or weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
-        raise ValueError(
-            f"layer has {weight.dtype} weights on {weight.device}, requires_grad="
-            f"{weight.requires_grad}: must be frozen, bfloat16 and on a CPU"
-        )
-    if codes.codes.shape != weight.shape or weight.shape[1] % GROUP or len(weight) % OUTPUTS:
-        raise ValueError(
-            f"codes has shape {tuple(codes.codes.shape)}: must be that of the layer's weights,"
-            f" {tuple(weight.shape)}, with whole groups of {GROUP} inputs and {OUTPUTS} outputs"
-        )
+    """Turn a frozen linear layer in bfloat16 on a CPU into an `Int4Linear`, in place."""
     with torch.inference_mode(False), torch.no_grad():
         if product() is None:
             codes = codes.as_4_bits()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_lite.engine.frozen import FrozenLinear, freeze, thaw
+from specdec_lite.engine.processor import X86
 from specdec_lite.engine.transformer import Transformer
 
 ROWS = 8
@@ -26,7 +27,6 @@ OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_sup
 """The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
 missing, nothing is packed.
 """
-X86 = ("x86_64", "AMD64")
 
 
 class PackedLinear(FrozenLinear):
@@ -36,12 +36,6 @@ class PackedLinear(FrozenLinear):
 
     def multiply(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-
-
-def computes_bfloat16() -> bool:
-    """Return whether this processor has instructions for bfloat16, which the environment allows."""
-    here = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return here and (platform.machine() not in X86 or torch.cpu._is_avx512_bf16_supported())
 
 
 @cache

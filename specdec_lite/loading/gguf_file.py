@@ -118,17 +118,16 @@ def attach_codes(model: Transformer, path: Path) -> Transformer:
 def read_codes(tensor: Any) -> Codes:
     """Return the weights of a matrix of a GGUF file, which are stored in Q4_1 or Q8_0."""
     rows = torch.from_numpy(np.array(tensor.data))
-    kind = tensor.tensor_type.name
-    if kind == "Q4_1":  # per group: scale, minimum, then the codes of i and i + 16 in one byte
+    if (
+        tensor.tensor_type.name == "Q4_1"
+    ):  # per group: scale, minimum, then the codes of i and i + 16 in one byte
         groups = rows.unflatten(1, (-1, 4 + GROUP // 2))
         scales, minima = groups[..., :4].contiguous().view(torch.float16).float().unbind(-1)
         pairs = groups[..., 4:]
         return Codes.of_4_bits(torch.cat((pairs & 15, pairs >> 4), -1).flatten(1), scales, minima)
-    if kind == "Q8_0":  # per group: scale, then the codes
-        groups = rows.unflatten(1, (-1, 2 + GROUP))
-        scales = groups[..., :2].contiguous().view(torch.float16).float().squeeze(-1)
-        return Codes(groups[..., 2:].contiguous().view(torch.int8).flatten(1), scales)
-    raise ValueError(f"{tensor.name}: is stored in {kind}, must be Q4_1 or Q8_0")
+    groups = rows.unflatten(1, (-1, 2 + GROUP))  # per group: scale, then the codes
+    scales = groups[..., :2].contiguous().view(torch.float16).float().squeeze(-1)
+    return Codes(groups[..., 2:].contiguous().view(torch.int8).flatten(1), scales)
 
 
 def split_halves(weight: Tensor, heads: int) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite.engine.linear import computes_bfloat16
+from specdec_lite.engine.processor import computes_bfloat16
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 
 MARGIN = 1.1

@@ -81,8 +81,6 @@ def save(
     bits: int = 16,
 ) -> Path:
     """Write a trained module to folder/weights.safetensors."""
-    if bits not in (*BITS, 16):
-        raise ValueError(f"bits={bits!r}: must be 4 … 8 or 16")
     duplicates = tied_weights(module)
     own = {name: w.detach() for name, w in module.state_dict().items() if name not in duplicates}
     in_blocks = [name for name, weight in own.items() if bits in BITS and has_blocks(weight)]

@@ -141,36 +141,18 @@ def test_codes_are_the_files_weights(kind):
     assert codes.codes.max() == (15 if kind == "Q4_1" else 127)
 
 
-def test_another_format_is_refused():
-    stored = Stored(matrix(), "Q4_1")
-    stored.tensor_type = gguf.GGMLQuantizationType.Q4_0
-    with pytest.raises(ValueError, match="matrix: is stored in Q4_0"):
-        read_codes(stored)
-
-
 @pytest.mark.parametrize("kind", STORED)
 def test_the_product_is_that_of_the_codes(kind, each_product):
-    codes = read_codes(Stored(matrix(), kind))
-    x = torch.randn(7, 96).bfloat16()
-    exact = x.double() @ multiplied(codes).double().T
-    error = (product(layer_of(codes, 96), x).double() - exact).abs().max()
-    assert error < 2**-8 * exact.abs().max()
-    broken = [codes.codes, *codes.parts[1:-1], codes.parts[-1].roll(1, 0)]  # another row's numbers
-    assert (product(layer_of(Codes(*broken), 96), x).double() - exact).abs().max() > 10 * error
-
-
-@needs_compiler
-@pytest.mark.parametrize("kind", STORED)
-def test_our_product_is_pytorchs_to_the_last_bit_of_bfloat16(kind, monkeypatch):
+    """Both products are, to the last bit of bfloat16, so they differ in few numbers."""
     codes = read_codes(Stored(matrix(192, 576), kind))
     x = torch.randn(40, 576).bfloat16()
-    ours = product(layer_of(codes, 576), x)
-    monkeypatch.setattr(int4, "product", lambda: None)
-    theirs = product(layer_of(codes, 576), x)
-    exact = x.double() @ multiplied(codes).double().T
-    error = 2**-8 * exact.abs() + 2**-13 * (x.double().abs() @ multiplied(codes).double().abs().T)
-    assert ((ours.double() - exact).abs() <= error).all()
-    assert (ours == theirs).float().mean() > 0.95
+    weight = multiplied(codes).double()
+    exact, size = x.double() @ weight.T, x.double().abs() @ weight.abs().T
+    error = (product(layer_of(codes, 576), x).double() - exact).abs()
+    assert (error <= 2**-8 * exact.abs() + 2**-13 * size).all()
+    broken = [codes.codes, *codes.parts[1:-1], codes.parts[-1].roll(1, 0)]  # another row's numbers
+    wrong = (product(layer_of(Codes(*broken), 576), x).double() - exact).abs()
+    assert wrong.max() > 10 * error.max()
 
 
 @needs_compiler
@@ -306,22 +288,6 @@ def test_stacked_layers_are_their_layers_on_top_of_each_other():
     x = torch.randn(3, 96).bfloat16()
     whole = product(layer_of(Codes.stack(parts), 96), x)
     assert torch.equal(whole, torch.cat([product(layer_of(part, 96), x) for part in parts], 1))
-
-
-@pytest.mark.parametrize(
-    "inputs, change, message",
-    [
-        (96, lambda w: w.float(), "must be frozen, bfloat16"),
-        (96, lambda w: w.clone().requires_grad_(), "must be frozen, bfloat16"),
-        (64, lambda w: w, "codes has shape"),
-    ],
-)
-def test_layers_that_cannot_be_attached(inputs, change, message):
-    layer = nn.Linear(inputs, 64, bias=False).bfloat16().requires_grad_(False)
-    weight = change(layer.weight.detach())
-    layer.weight = nn.Parameter(weight, requires_grad=weight.requires_grad)
-    with pytest.raises(ValueError, match=message):
-        attach(layer, read_codes(Stored(matrix(), "Q4_1")))
 
 
 # The same, row by row -------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ import dataclasses
 
 import pytest
 import torch
-import torch.nn.functional as F
 from models_zoo import PROMPT, WINDOW, build, native
 
 from specdec_lite import generate
 from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.engine.transformer import FEW, Norm, Transformer, attend
+from specdec_lite.engine.transformer import FEW, Norm, Transformer
 from specdec_lite.loading.model_config import config_from_hf, config_to_hf
 from specdec_lite.loading.pairs import load_model
 from specdec_lite.tree import TokenTree
@@ -129,22 +128,6 @@ def test_translating_weights_back_and_forth_changes_nothing():
         model.load_state_dict(from_hf_state(dict(state), model.config))
         again = to_hf_state(model)
         assert set(again) == set(state) and all(torch.equal(again[k], state[k]) for k in state)
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_query_heads_read_the_key_head_of_their_group(masked):
-    draw = torch.Generator().manual_seed(0)
-    q, k, v = (
-        torch.randn(2, heads, n, 4, generator=draw, dtype=torch.float64)
-        for heads, n in ((6, 3), (2, 7), (2, 7))
-    )
-    bias = torch.randn(3, 7, generator=draw, dtype=torch.float64) if masked else None
-    plain = lambda k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    out = attend(q, k, v, bias, causal=False)
-    grouped = plain(k.repeat_interleave(3, 1), v.repeat_interleave(3, 1))
-    alternating = plain(k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1))
-    assert torch.allclose(out, grouped, atol=1e-12)
-    assert not torch.allclose(out, alternating, atol=0.01)
 
 
 def test_rows_of_a_batch_equal_single_passes():

@@ -95,8 +95,6 @@ def test_weights_saved_in_few_bits_load_within_rounding(bits, bound, tmp_path):
     for name in ("0.bias", "1.weight", "1.bias"):
         stored = module.state_dict()[name].bfloat16().float()
         assert again.state_dict()[name].equal(stored)
-    with pytest.raises(ValueError, match="bits=9"):
-        save(tmp_path, module, target, {}, bits=9)
     with pytest.raises(ValueError, match=r"0.weight has shape \(48, 64\)"):
         load(path, target, lambda: nn.Sequential(nn.Linear(68, 48), nn.Linear(48, 3)))
 
