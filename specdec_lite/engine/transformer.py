@@ -68,7 +68,7 @@ def scaled(config: TransformerConfig, device) -> tuple[Tensor, float]:
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    rope = config.rope_scaling | {"rope_theta": config.rope_theta}
+    rope: dict[str, Any] = {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}
     theirs = LlamaConfig(
         head_dim=config.head_size,
         max_position_embeddings=config.max_positions,
