@@ -180,11 +180,9 @@ function drawCurve(svg, width, s, r) {
   const top = Math.max(1.25, 1.12 * Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0));
   const plane = scales(box, OVER_GAMMA, [0, top]);
   const { x, y, at } = plane;
-  const step = [0.5, 1, 2, 5].find((each) => top / each <= 6) ?? 10;
-  const ticks = Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
   const title = "draft length γ (drag to set it)";
   drawBalance(svg, { ...sides, ...UPPER }, s);
-  axes(svg, box, plane, [1, 4, 8, 12, 16, 20, 24], ticks, title, "speedup", (v) => `${v}×`);
+  axes(svg, box, plane, [1, 4, 8, 12, 16, 20, 24], roundTicks(top, 6), title, "speedup", (v) => `${v}×`);
   const isLeft = s.gamma > MAX_GAMMA / 2;
   const aside = { class: "sdl-faint", "text-anchor": isLeft ? "start" : "end" };
   const line = (values, color, more) =>

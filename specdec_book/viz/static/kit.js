@@ -251,6 +251,13 @@ function axisBelow(svg, { left, right, bottom }, x, values, name, text = String)
   );
 }
 
+// Ticks from 0 to `most` in about `count` steps, which are 1, 2 or 5 times a power of ten.
+function roundTicks(most, count) {
+  const unit = 10 ** Math.floor(Math.log10(most / count));
+  const step = unit * [1, 2, 5, 10].find((factor) => factor * unit >= most / count);
+  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
 // The line at the foot of a plot.
 const foot = ({ left, right, bottom }) =>
   make("line", { class: "sdl-axis", x1: left, x2: right, y1: bottom, y2: bottom });
@@ -562,6 +569,16 @@ function fittedAlpha(tau, gamma) {
   }
   return (low + high) / 2;
 }
+
+// The interval of ascending points that holds a value, or is next to it: its index, and where in it the value is.
+function locate(value, points) {
+  let i = 0;
+  while (i < points.length - 2 && points[i + 1] <= value) i++;
+  return [i, (value - points[i]) / ((points[i + 1] ?? points[i] + 1) - points[i])];
+}
+
+const interpolate = (values, i, share) =>
+  share ? values[i] + share * ((values[i + 1] ?? values[i]) - values[i]) : values[i];
 
 // [the γ in 1 … most with the largest value, that value].
 function largestAt(most, value) {

@@ -60,12 +60,9 @@ const seconds = (t) => inUnits(t, TIME_UNITS);
 // Round ticks from 0 to at most `top` seconds, all in one unit: [value, text].
 function timeTicks(top) {
   const [size, unit] = TIME_UNITS.find(([size]) => top >= size) ?? TIME_UNITS.at(-1);
-  const rough = top / size / 5;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((digit) => digit * power >= rough);
-  return Array.from({ length: Math.floor(top / size / step + 1e-9) + 1 }, (_, i) => [
-    i * step * size,
-    i ? `${Number((i * step).toPrecision(6))} ${unit}` : "0",
+  return roundTicks(top / size, 5).map((value) => [
+    value * size,
+    value ? `${Number(value.toPrecision(6))} ${unit}` : "0",
   ]);
 }
 const COUNTS = [

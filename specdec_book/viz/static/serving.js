@@ -21,21 +21,13 @@ const formulas = {
     const left = memory - weightBytes(target) - weightBytes(draft);
     return Math.max(0, Math.floor(left / context / (target.cache_bytes + draft.cache_bytes)));
   },
-  // The interval of ascending points that holds a value: its index, and where in the interval the value is.
-  locate(value, points) {
-    let i = 0;
-    while (i < points.length - 2 && points[i + 1] <= value) i++;
-    const width = points.length > 1 ? points[i + 1] - points[i] : 1;
-    return [i, (value - points[i]) / width];
-  },
-  interpolate: (values, i, share) => (share ? values[i] + share * (values[i + 1] - values[i]) : values[i]),
   passTime(table, batch, tokens) {
-    const [column, part] = formulas.locate(tokens, table.tokens);
-    const row = table.seconds.map((seconds) => formulas.interpolate(seconds, column, part));
-    return formulas.interpolate(row, ...formulas.locate(batch, table.batches));
+    const [column, part] = locate(tokens, table.tokens);
+    const row = table.seconds.map((seconds) => interpolate(seconds, column, part));
+    return interpolate(row, ...locate(batch, table.batches));
   },
   roundTime(table, batch, gamma) {
-    const draftPass = formulas.interpolate(table.drafting, ...formulas.locate(batch, table.batches));
+    const draftPass = interpolate(table.drafting, ...locate(batch, table.batches));
     return gamma * draftPass + formulas.passTime(table, batch, gamma + 1);
   },
   goodput: (table, alpha, batch, gamma) =>
@@ -142,13 +134,6 @@ function taskState(s, r) {
 
 // Drawing -----------------------------------------------------------------------------------------
 
-// Ticks from 0 to at most `most` seconds, in steps of 1, 2 or 5 times a power of ten.
-function roundTicks(most) {
-  const unit = 10 ** Math.floor(Math.log10(most / 4));
-  const step = unit * [1, 2, 5, 10].find((factor) => factor * unit >= most / 4);
-  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
-}
-
 function drawLatency(svg, width, s, r) {
   const box = { left: 48, right: width - 62, top: 24, bottom: 150 };
   const points = LOADS.map((load) => [load, consequences(s, load)]);
@@ -165,7 +150,7 @@ function drawLatency(svg, width, s, r) {
   const most = Math.min(2, Math.ceil(4 * Math.max(s.load, ...ends) + 0.5) / 4); // the axis ends after the curves
   const { x, y: height } = scales(box, [0, most], [0, top]);
   const y = (v) => height(Math.min(v, top));
-  rulings(svg, box, y, roundTicks(top), (v) => String(Number((1e3 * v).toPrecision(6))));
+  rulings(svg, box, y, roundTicks(top, 4), (v) => String(Number((1e3 * v).toPrecision(6))));
   const loads = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2].filter((each) => each <= most);
   axisBelow(svg, box, x, loads, "load over plain capacity");
   svg.append(

@@ -126,7 +126,7 @@ function render(context) {
     longestSentence: longest(both.map(sentence)),
     values: NAMES,
     change: set,
-    controls: [{ name: "shift", text: "shift of the tokens, in positions", max: 1 }],
+    controls: [SHIFT],
     charts: {
       pairs: {
         title: "",

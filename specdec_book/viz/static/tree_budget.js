@@ -27,16 +27,8 @@ const formulas = {
   },
   expected: (tree) => 1 + sum(tree, ({ worth }) => worth),
   levels: (tree) => tree.reduce((most, { level }) => Math.max(most, level + 1), 0),
-  chain: (rate, nodes) => Array.from({ length: nodes + 1 }, (_, i) => rate ** i).reduce((a, b) => a + b, 0),
-  // T(k)/T(1), interpolated linearly between the measured k and extrapolated from the last interval.
-  pass(ks, times, k, stretch = 1) {
-    const known = ks.findIndex((each) => each >= k);
-    const i = Math.max(1, known < 0 ? ks.length - 1 : known);
-    const [a, b] = [i - 1, i].map((j) => Math.min(j, ks.length - 1));
-    const slope = b > a ? (times[b] - times[a]) / (ks[b] - ks[a]) : 0;
-    const measured = times[a] + slope * (k - ks[a]);
-    return 1 + stretch * (measured - 1);
-  },
+  // T(k)/T(1) between the measured k.
+  pass: (ks, times, k, stretch = 1) => 1 + stretch * (interpolate(times, ...locate(k, ks)) - 1),
   // The speedup of a number of nodes with the best number of levels: expected tokens of a round over its time in T(1).
   speedup(s, nodes) {
     let best = { speed: 0 };
@@ -63,29 +55,19 @@ const HEIGHT = 180; // px; a phone shows both drawings at once
 // From left to right, a level per column: the likeliest path is the first row.
 function drawTree(svg, width, s) {
   const tree = formulas.best(s.rates, s.nodes);
-  const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
-  const leaves = (node) => Math.max(1, sum(children(node), leaves));
-  const step = Math.min(56, (width - 66) / Math.max(1, formulas.levels(tree)));
-  const row = Math.min(36, (HEIGHT - 40) / leaves(-1));
-  const places = new Map();
-  const put = (node, first, level) => {
-    places.set(node, [52 + level * step, 28 + first * row]);
-    let at = first;
-    for (const child of children(node)) {
-      put(child, at, level + 1);
-      at += leaves(child);
-    }
-  };
-  put(-1, 0, 0);
+  const { places, rows, columns: levels } = placement(tree.map(({ parent }) => parent));
+  const step = Math.min(56, (width - 66) / Math.max(1, levels - 1));
+  const row = Math.min(36, (HEIGHT - 40) / rows);
+  const at = (node) => [52 + places.get(node).column * step, 28 + places.get(node).row * row];
   const radius = (worth) => Math.min(1, row / 18, step / 18) * (2.5 + 7 * Math.sqrt(worth));
   const edges = tree.map((node, i) => {
-    const [from, to] = [places.get(node.parent), places.get(i)];
-    return stroke(...from, ...to, "control-line", { "stroke-width": 1 + 3 * node.worth });
+    const look = { "stroke-width": 1 + 3 * node.worth };
+    return stroke(...at(node.parent), ...at(i), "control-line", look);
   });
   const dots = tree.flatMap((node, i) => {
     const newest = i === tree.length - 1;
     const frame = { stroke: ink(newest ? "ink" : "surface"), "stroke-width": newest ? 2.5 : 1.5 };
-    const [x, y] = places.get(i);
+    const [x, y] = at(i);
     const dot = disc(x, y, radius(node.worth), "draft", frame);
     const where = `sibling ${node.rank + 1} on level ${node.level + 1}`;
     dot.append(make("title", {}, `${where}, accepted with probability ${node.worth.toFixed(3)}`));
@@ -94,7 +76,7 @@ function drawTree(svg, width, s) {
     const look = { class: "sdl-small sdl-halo", "text-anchor": "middle" };
     return [dot, svgText(x, y - radius(node.worth) - 4, number, look)];
   });
-  const [x, y] = places.get(-1);
+  const [x, y] = at(-1);
   svg.append(
     ...edges,
     disc(x, y, radius(1), "target", { stroke: ink("surface"), "stroke-width": 1.5 }),
@@ -173,7 +155,7 @@ function render(context) {
     const tokens = Array.from({ length: MAX_NODES + 1 }, (_, n) =>
       formulas.expected(formulas.best(rest.rates, n)),
     );
-    const chain = tokens.map((_, n) => formulas.chain(rest.rates[0], n));
+    const chain = tokens.map((_, n) => expectedTokens(rest.rates[0], n));
     memory = { key, tokens, chain, peak: formulas.fastest(rest) };
     return memory;
   };
