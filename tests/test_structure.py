@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2796,
     "specdec_book/recordings": 1294,
-    "specdec_book/viz": 12876,
+    "specdec_book/viz": 12855,
     "specdec_lite": 3784,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2356,
@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/site": 4279,
     "tests/texts": 167,
     "tests/training": 1146,
-    "tests/viz": 4185,
+    "tests/viz": 4154,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30
