@@ -11,7 +11,8 @@ import io
 import json
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -90,9 +91,42 @@ class Method:
         return self.lacks
 
 
-def tree_of_ranks(nodes: int) -> TokenTree:
-    """Return the best tree if deeper and later guesses are right less often."""
-    return TokenTree.best([[0.6, 0.15, 0.07]] * 4, nodes)
+# How drafters are made ----------------------------------------------------------------------------
+
+
+def trained(kind: type, most: int | None = None, name: str = "gamma") -> Callable:
+    """Return a function that loads a trained drafter, whose option `name` is γ, at most `most`."""
+    return lambda pair, g: kind.from_pretrained(pair.target, **{name: min(g, most or g)})
+
+
+def medusa(tree: Callable[[int], TokenTree] | None = None) -> Callable:
+    """Return a function that loads Medusa's heads with a tree of γ; None: the stored tree."""
+    return lambda pair, g: d.MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
+
+
+def eagle(version: int, draft: Callable[[int], object] = int) -> Callable:
+    """Return a function that loads an EAGLE head with a draft of γ; default: a chain of γ."""
+    return lambda pair, g: d.EagleDrafter.from_pretrained(pair.target, version, draft=draft(g))
+
+
+def chain(g: int) -> TokenTree:
+    """Return a chain of γ of Medusa's four heads."""
+    return TokenTree.chain([0] * min(g, 4))
+
+
+def tree_of_ranks(g: int) -> TokenTree:
+    """Return the best tree of 2γ nodes if deeper and later guesses are right less often."""
+    return TokenTree.best([[0.6, 0.15, 0.07]] * 4, 2 * g)
+
+
+def grown(g: int) -> d.ConfidenceTree:
+    """Return a tree of 2γ nodes that follows the draft's confidence."""
+    return d.ConfidenceTree(3, 4, 2 * g)
+
+
+def unsure(g: int) -> Confidence:
+    """Return a chain of at most 2γ that stops when the draft is unsure."""
+    return Confidence(2 * g, 0.4)
 
 
 def skipping(pair: Pair, gamma: int) -> d.LayerSkipDrafter:
@@ -111,265 +145,184 @@ def skipping(pair: Pair, gamma: int) -> d.LayerSkipDrafter:
     return d.LayerSkipDrafter(target, [tuple(part) for part in parts], gamma)
 
 
-def two_drafts(pair: Pair) -> d.MergedDrafter:
-    """Return a drafter that draws two drafts and merges their equal beginnings."""
-    return d.MergedDrafter([d.ModelDrafter(pair.draft, 4)] * 2)
+def ngrams(pair: Pair, g: int) -> d.NgramDrafter:
+    """Return a drafter by the trigram counts of the datastore."""
+    return d.NgramDrafter(counts(pair.tokenizer), g)
 
 
-def independent(pair: Pair) -> d.FixedTreeDrafter:
+def relay(pair: Pair, g: int, first: d.Drafter) -> d.RelayDrafter:
+    """Return a drafter whose chains of γ are continued by n-grams."""
+    return d.RelayDrafter([(first, g), (ngrams(pair, 2), 2)])
+
+
+def independent(pair: Pair, g: int) -> d.FixedTreeDrafter:
     """Return a drafter of two siblings drawn with replacement, then one child each."""
     return d.FixedTreeDrafter(pair.draft, balanced([2, 1, 1]), with_replacement)
 
 
-def without_weights() -> dict[str, Method]:
-    """Return the methods that use only the text and the target."""
-    ch8, ch10b = "notebooks/08_model_free", "notebooks/10b_recycling"
-    ch14 = "notebooks/14_lookahead"
-    return {
-        "prompt lookup": Method(lambda pair, g: d.PromptLookupDrafter(g), "text", ch8, tiny=True),
-        "suffix decoding": Method(lambda pair, g: d.SuffixDrafter(g), "text", ch8, tiny=True),
-        "suffix decoding, a tree": Method(
-            lambda pair, g: d.SuffixDrafter(2 * g, width=3), "text", ch8
-        ),
-        "REST, a tree": Method(
-            lambda pair, g: d.RestDrafter(array(pair.tokenizer), 2 * g), "text", ch10b
-        ),
-        "n-gram model": Method(
-            lambda pair, g: d.NgramDrafter(counts(pair.tokenizer), g), "text", ch8
-        ),
-        "token recycling": Method(
-            lambda pair, g: d.TokenRecyclingDrafter(pair.target, 2 * g), "text", ch10b
-        ),
-        "a hash pool": Method(lambda pair, g: d.HashPoolDrafter(g), "text", ch8),
-        "Jacobi": Method(lambda pair, g: d.JacobiDrafter(g), "target", ch14),
-        "Lookahead": Method(lambda pair, g: d.LookaheadDrafter(3, 3, 3), "target", ch14),
-    }
-
-
-def parts_of_the_target() -> dict[str, Method]:
-    """Return the methods that draft with a part of the target."""
-    ch9 = "notebooks/09_self_drafts"
-    return {
-        "early exit": Method(
-            lambda pair, g: d.EarlyExitDrafter.from_pretrained(pair.target, gamma=g),
-            *("target", ch9),
-            weights="early_exit",
-        ),
-        "layers left out": Method(skipping, "target", ch9),
-        "the target in 8 bits": Method(
-            lambda pair, g: d.QuantizedDrafter(pair.target, 8, g), "target", ch9, tiny=True
-        ),
-        "look-ahead rows": Method(
-            lambda pair, g: d.PassDrafter.from_pretrained(pair.target),
-            *("target", ch9),
-            weights="pass_rows",
-        ),
-        "sinks and a window": Method(
-            lambda pair, g: d.SparseCacheDrafter(pair.target, 4, 32, g), "target", ch9
-        ),
-    }
-
-
-def trained_heads() -> dict[str, Method]:
-    """Return the methods that draft with trained heads."""
-    ch10, ch11 = "notebooks/12b_one_pass", "notebooks/13_eagle"
-    grown = "notebooks/13b_confidence_trees"
-    ch15, medusa_page = "notebooks/15_when_to_stop", "notebooks/10_medusa"
-    medusa = lambda tree: (
-        lambda pair, g: d.MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
-    )
-    eagle = lambda version, draft: (
-        lambda pair, g: d.EagleDrafter.from_pretrained(pair.target, version, draft=draft(g))
-    )
-    chain = lambda g: TokenTree.chain([0] * min(g, 4))
-    return {
-        "blockwise heads": Method(
-            lambda pair, g: d.BlockwiseDrafter.from_pretrained(
-                pair.target, k=min(g, BLOCKWISE_HEADS) + 1
-            ),
-            "heads",
-            "notebooks/04_blockwise_parallel",
-            weights="blockwise",
-        ),
-        "Medusa, a chain": Method(medusa(chain), "heads", medusa_page, weights="medusa"),
-        "Medusa, a tree": Method(
-            medusa(None), "heads", medusa_page, targets=PAIR, weights="medusa", lacks=NO_TREE
-        ),
-        "Hydra": Method(
-            lambda pair, g: d.HydraDrafter.from_pretrained(pair.target, gamma=min(g, 4)),
-            *("heads", ch10),
-            weights="hydra",
-        ),
-        "EAGLE-1, a chain": Method(eagle(1, lambda g: g), "heads", ch11, weights="eagle1"),
-        "EAGLE-1, a tree": Method(
-            eagle(1, lambda g: tree_of_ranks(2 * g)), "heads", ch11, weights="eagle1"
-        ),
-        "EAGLE-1, stops when unsure": Method(
-            eagle(1, lambda g: Confidence(2 * g, 0.4)), *("heads", ch15), weights="eagle1"
-        ),
-        "EAGLE-2, a grown tree": Method(
-            eagle(1, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", grown, weights="eagle1"
-        ),
-        "EAGLE-3, a grown tree": Method(
-            eagle(3, lambda g: d.ConfidenceTree(3, 4, 2 * g)), "heads", grown, weights="eagle3"
-        ),
-        "multi-token prediction": Method(
-            lambda pair, g: d.MtpDrafter.from_pretrained(pair.target, draft=g),
-            "heads",
-            ch11,
-            weights="mtp",
-        ),
-        "Medusa, corrected": Method(
-            lambda pair, g: d.MarkovDrafter.from_pretrained(pair.target),
-            "heads",
-            ch10,
-            weights="markov",
-        ),
-        "MLP speculator": Method(
-            lambda pair, g: d.MlpSpeculatorDrafter.from_pretrained(pair.target, gamma=min(g, 4)),
-            *("heads", ch10),
-            weights="mlp_speculator",
-        ),
-        "block diffusion": Method(
-            lambda pair, g: d.BlockDiffusionDrafter.from_pretrained(pair.target, gamma=min(g, 7)),
-            *("heads", ch10),
-            weights="block_diffusion",
-        ),
-    }
-
-
-def draft_models() -> dict[str, Method]:
-    """Return the methods that need a second model, which only the pair has."""
-
-    def of(make, source: str, chapter: str, **more) -> Method:
-        about = {"targets": PAIR, "weights": "pair"} | more
-        return Method(make, source, f"notebooks/{chapter}", **about)
-
-    ch5, ch10 = "05_draft_then_verify", "12_training"
-    ch11, ch15, ch15b = "11_token_trees", "15_when_to_stop", "15b_hide_drafting"
-    several = "15c_several_drafters"
-    return {
-        "draft model": of(lambda pair, g: d.ModelDrafter(pair.draft, g), "model", ch5),
-        "draft model, stops when unsure": of(
-            lambda pair, g: d.ModelDrafter(pair.draft, Confidence(2 * g, 0.4)), "model", ch15
-        ),
-        "draft model, chosen tokens": of(
-            lambda pair, g: d.TemperedDrafter(d.ModelDrafter(pair.draft, g)), "model", ch15
-        ),
-        "draft model, the target's noise": of(
-            lambda pair, g: d.CoupledDrafter(d.ModelDrafter(pair.draft, g)),
-            *("model", ch15b),
-            rule=d.same_noise,
-        ),
-        "draft model that learns online": of(
-            lambda pair, g: d.OnlineDrafter(pair.draft, g), "model", ch10
-        ),
-        "PARD, one pass": of(
-            lambda pair, g: d.PardDrafter.from_pretrained(pair.target, gamma=g),
-            *("model", "12b_one_pass"),
-            targets=BOTH,
-            weights="pard",
-        ),
-        "cascade over prompt lookup": of(
-            lambda pair, g: d.CascadeDrafter(pair.draft, d.PromptLookupDrafter(g), 2 * g),
-            *("cascade", several),
-        ),
-        "draft model, then n-grams": of(
-            lambda pair, g: d.RelayDrafter(
-                [(d.ModelDrafter(pair.draft, g), g), (d.NgramDrafter(counts(pair.tokenizer), 2), 2)]
-            ),
-            *("cascade", several),
-        ),
-        "SpecInfer, two drafts merged": of(lambda pair, g: two_drafts(pair), "model", ch11),
-        "a tree drawn independently": of(lambda pair, g: independent(pair), "model", ch11),
-        "Sequoia": of(lambda pair, g: d.SequoiaDrafter(pair.draft, 2 * g), "model", ch11),
-        "SpecExec": of(
-            lambda pair, g: d.SpecExecDrafter(pair.draft, 2 * g, width=4, depth=4), "model", ch11
-        ),
-    }
-
-
-def automatic(
-    target: CausalLM,
-    lookups: Sequence[int] = (10, 6, 4),
-    head: int = 2,
-    priors: Sequence[float] = (3.0, 1.7, 1.0, 1.3),
-    c: float = 0.1,
-    t: float = 0.04,
-) -> d.BanditDrafter:
+def bandit(pair: Pair, g: int) -> d.BanditDrafter:
     """Return the automatic choice: prompt lookup where the text repeats, EAGLE-1's head elsewhere.
 
-    The default lengths and priors are those of bfloat16. They were chosen on held-out answers of
-    the heads' training text, which share nothing with the scoreboard's prompts.
+    The lengths and priors are those of bfloat16. They were chosen on held-out answers of the heads'
+    training text, which share nothing with the scoreboard's prompts.
     """
-    drafters = [d.PromptLookupDrafter(gamma, n, n) for gamma, n in zip(lookups, (3, 2, 1))]
-    eagle_head = d.EagleDrafter.from_pretrained(target, 1, draft=head)
-    return d.BanditDrafter([*drafters, eagle_head], c, t, priors=priors, weight=8)
+    lookups = [d.PromptLookupDrafter(gamma, n, n) for gamma, n in ((10, 3), (6, 2), (4, 1))]
+    drafters = [*lookups, eagle(1)(pair, 2)]
+    return d.BanditDrafter(drafters, 0.1, 0.04, priors=(3.0, 1.7, 1.0, 1.3), weight=8)
 
 
-def relays() -> dict[str, Method]:
-    """Return the methods that combine drafters without a second model."""
-    several = "notebooks/15c_several_drafters"
-    return {
-        "n-gram model over prompt lookup": Method(
-            lambda pair, g: d.CascadeDrafter(
-                NgramModel(counts(pair.tokenizer)), d.PromptLookupDrafter(g), 2 * g
-            ),
-            *("cascade", several),
+# The table ----------------------------------------------------------------------------------------
+
+
+def of(make: Callable, source: str, chapter: str, weights: str | None = None, **more) -> Method:
+    """Return a row."""
+    return Method(make, source, f"notebooks/{chapter}", weights=weights, **more)
+
+
+by_model = partial(of, targets=PAIR, weights="pair")
+"""A row of a second model, which only the pair has."""
+SEVERAL = ("cascade", "15c_several_drafters")
+WAYS: dict[str, Method] = {
+    "draft model": by_model(
+        lambda pair, g: d.ModelDrafter(pair.draft, g), "model", "05_draft_then_verify"
+    ),
+    "draft model, stops when unsure": by_model(
+        lambda pair, g: d.ModelDrafter(pair.draft, unsure(g)), "model", "15_when_to_stop"
+    ),
+    "draft model, chosen tokens": by_model(
+        lambda pair, g: d.TemperedDrafter(d.ModelDrafter(pair.draft, g)), "model", "15_when_to_stop"
+    ),
+    "draft model, the target's noise": by_model(
+        lambda pair, g: d.CoupledDrafter(d.ModelDrafter(pair.draft, g)),
+        "model",
+        "15b_hide_drafting",
+        rule=d.same_noise,
+    ),
+    "draft model that learns online": by_model(
+        lambda pair, g: d.OnlineDrafter(pair.draft, g), "model", "12_training"
+    ),
+    "PARD, one pass": of(trained(d.PardDrafter), "model", "12b_one_pass", "pard"),
+    "cascade over prompt lookup": by_model(
+        lambda pair, g: d.CascadeDrafter(pair.draft, d.PromptLookupDrafter(g), 2 * g), *SEVERAL
+    ),
+    "draft model, then n-grams": by_model(
+        lambda pair, g: relay(pair, g, d.ModelDrafter(pair.draft, g)), *SEVERAL
+    ),
+    "SpecInfer, two drafts merged": by_model(
+        lambda pair, g: d.MergedDrafter([d.ModelDrafter(pair.draft, 4)] * 2),
+        "model",
+        "11_token_trees",
+    ),
+    "a tree drawn independently": by_model(independent, "model", "11_token_trees"),
+    "Sequoia": by_model(
+        lambda pair, g: d.SequoiaDrafter(pair.draft, 2 * g), "model", "11_token_trees"
+    ),
+    "SpecExec": by_model(
+        lambda pair, g: d.SpecExecDrafter(pair.draft, 2 * g, width=4, depth=4),
+        "model",
+        "11_token_trees",
+    ),
+    # several drafters without a second model
+    "n-gram model over prompt lookup": of(
+        lambda pair, g: d.CascadeDrafter(
+            NgramModel(counts(pair.tokenizer)), d.PromptLookupDrafter(g), 2 * g
         ),
-        "EAGLE-1, then n-grams": Method(
-            lambda pair, g: d.RelayDrafter(
-                [
-                    (d.EagleDrafter.from_pretrained(pair.target, 1, draft=g), g),
-                    (d.NgramDrafter(counts(pair.tokenizer), 2), 2),
-                ]
-            ),
-            *("cascade", several),
-            weights="eagle1",
+        *SEVERAL,
+    ),
+    "EAGLE-1, then n-grams": of(
+        lambda pair, g: relay(pair, g, eagle(1)(pair, g)), *SEVERAL, "eagle1"
+    ),
+    "a bandit over lookup and EAGLE-1": of(bandit, *SEVERAL, "eagle1"),
+    # trained heads
+    "blockwise heads": of(
+        lambda pair, g: d.BlockwiseDrafter.from_pretrained(
+            pair.target, k=min(g, BLOCKWISE_HEADS) + 1
         ),
-        "a bandit over lookup and EAGLE-1": Method(
-            lambda pair, g: automatic(pair.target), *("cascade", several), weights="eagle1"
-        ),
-    }
-
-
-def other_rules(ways: dict[str, Method]) -> dict[str, Method]:
-    """Return every rule except the default, each with a drafter, named "drafter × rule"."""
-    ch6, ch7b = "notebooks/06_why_lossless", "notebooks/07b_better_rule"
-    ch15, a2 = "notebooks/11_token_trees", "notebooks/a2_blockwise_heads"
-    combinations = [
-        ("draft model", a.sample_and_match, ch6),
-        ("draft model", a.block_verification, ch7b),
-        ("draft model", a.rejection_sampling, ch6),
-        ("draft model", a.lenient(0.6), ch7b),
-        ("draft model", a.lenient_scaled(0.6), ch7b),
-        ("draft model", a.lenient_argmax(0.6), ch7b),
-        ("draft model", a.typical(), "notebooks/10_medusa"),
-        ("draft model", a.top_k_match(2), a2),
-        ("draft model", a.distance_match(1), a2),
-        ("a tree drawn independently", a.k_seq(2), ch15),
-        ("a tree drawn independently", a.sample_and_match, ch15),
-        ("Sequoia", a.traversal_verification, ch15),
-        ("Medusa, a tree", a.typical(), "notebooks/10_medusa"),
-        ("EAGLE-1, a chain", a.sample_and_match, ch6),
-        ("EAGLE-1, a chain", a.block_verification, ch7b),
-        ("EAGLE-1, a chain", a.lenient(0.6), ch7b),
-        ("EAGLE-1, a chain", a.typical(), "notebooks/10_medusa"),
-        ("EAGLE-1, a tree", a.traversal_verification, ch15),
-    ]
-    return {
-        f"{name} × {rule.name}": Method(
-            ways[name].make,
-            *(ways[name].source, chapter, rule),
-            targets=SMOLLM2 if name.startswith("EAGLE") else ways[name].targets,
-            weights=ways[name].weights,
-        )
-        for name, rule, chapter in combinations
-    }
-
-
-WAYS = draft_models() | relays() | trained_heads() | parts_of_the_target() | without_weights()
-METHODS: dict[str, Method] = WAYS | other_rules(WAYS)
+        *("heads", "04_blockwise_parallel", "blockwise"),
+    ),
+    "Medusa, a chain": of(medusa(chain), "heads", "10_medusa", "medusa"),
+    "Medusa, a tree": of(medusa(), "heads", "10_medusa", "medusa", targets=PAIR, lacks=NO_TREE),
+    "Hydra": of(trained(d.HydraDrafter, 4), "heads", "12b_one_pass", "hydra"),
+    "EAGLE-1, a chain": of(eagle(1), "heads", "13_eagle", "eagle1"),
+    "EAGLE-1, a tree": of(eagle(1, tree_of_ranks), "heads", "13_eagle", "eagle1"),
+    "EAGLE-1, stops when unsure": of(eagle(1, unsure), "heads", "15_when_to_stop", "eagle1"),
+    "EAGLE-2, a grown tree": of(eagle(1, grown), "heads", "13b_confidence_trees", "eagle1"),
+    "EAGLE-3, a grown tree": of(eagle(3, grown), "heads", "13b_confidence_trees", "eagle3"),
+    "multi-token prediction": of(trained(d.MtpDrafter, name="draft"), "heads", "13_eagle", "mtp"),
+    "Medusa, corrected": of(
+        lambda pair, g: d.MarkovDrafter.from_pretrained(pair.target),
+        *("heads", "12b_one_pass", "markov"),
+    ),
+    "MLP speculator": of(
+        trained(d.MlpSpeculatorDrafter, 4), "heads", "12b_one_pass", "mlp_speculator"
+    ),
+    "block diffusion": of(
+        trained(d.BlockDiffusionDrafter, 7), "heads", "12b_one_pass", "block_diffusion"
+    ),
+    # a part of the target
+    "early exit": of(trained(d.EarlyExitDrafter), "target", "09_self_drafts", "early_exit"),
+    "layers left out": of(skipping, "target", "09_self_drafts"),
+    "the target in 8 bits": of(
+        lambda pair, g: d.QuantizedDrafter(pair.target, 8, g),
+        *("target", "09_self_drafts"),
+        tiny=True,
+    ),
+    "look-ahead rows": of(
+        lambda pair, g: d.PassDrafter.from_pretrained(pair.target),
+        *("target", "09_self_drafts", "pass_rows"),
+    ),
+    "sinks and a window": of(
+        lambda pair, g: d.SparseCacheDrafter(pair.target, 4, 32, g), "target", "09_self_drafts"
+    ),
+    # the text and the target alone
+    "prompt lookup": of(
+        lambda pair, g: d.PromptLookupDrafter(g), "text", "08_model_free", tiny=True
+    ),
+    "suffix decoding": of(lambda pair, g: d.SuffixDrafter(g), "text", "08_model_free", tiny=True),
+    "suffix decoding, a tree": of(
+        lambda pair, g: d.SuffixDrafter(2 * g, width=3), "text", "08_model_free"
+    ),
+    "REST, a tree": of(
+        lambda pair, g: d.RestDrafter(array(pair.tokenizer), 2 * g), "text", "10b_recycling"
+    ),
+    "n-gram model": of(ngrams, "text", "08_model_free"),
+    "token recycling": of(
+        lambda pair, g: d.TokenRecyclingDrafter(pair.target, 2 * g), "text", "10b_recycling"
+    ),
+    "a hash pool": of(lambda pair, g: d.HashPoolDrafter(g), "text", "08_model_free"),
+    "Jacobi": of(lambda pair, g: d.JacobiDrafter(g), "target", "14_lookahead"),
+    "Lookahead": of(lambda pair, g: d.LookaheadDrafter(3, 3, 3), "target", "14_lookahead"),
+}
+OTHER_RULES = (
+    ("draft model", a.sample_and_match, "06_why_lossless"),
+    ("draft model", a.block_verification, "07b_better_rule"),
+    ("draft model", a.rejection_sampling, "06_why_lossless"),
+    ("draft model", a.lenient(0.6), "07b_better_rule"),
+    ("draft model", a.lenient_scaled(0.6), "07b_better_rule"),
+    ("draft model", a.lenient_argmax(0.6), "07b_better_rule"),
+    ("draft model", a.typical(), "10_medusa"),
+    ("draft model", a.top_k_match(2), "a2_blockwise_heads"),
+    ("draft model", a.distance_match(1), "a2_blockwise_heads"),
+    ("a tree drawn independently", a.k_seq(2), "11_token_trees"),
+    ("a tree drawn independently", a.sample_and_match, "11_token_trees"),
+    ("Sequoia", a.traversal_verification, "11_token_trees"),
+    ("Medusa, a tree", a.typical(), "10_medusa"),
+    ("EAGLE-1, a chain", a.sample_and_match, "06_why_lossless"),
+    ("EAGLE-1, a chain", a.block_verification, "07b_better_rule"),
+    ("EAGLE-1, a chain", a.lenient(0.6), "07b_better_rule"),
+    ("EAGLE-1, a chain", a.typical(), "10_medusa"),
+    ("EAGLE-1, a tree", a.traversal_verification, "11_token_trees"),
+)
+"""Every rule except the default, each with a drafter."""
+METHODS: dict[str, Method] = WAYS | {
+    f"{name} × {rule.name}": replace(
+        WAYS[name],
+        rule=rule,
+        chapter=f"notebooks/{chapter}",
+        targets=SMOLLM2 if name.startswith("EAGLE") else WAYS[name].targets,
+    )
+    for name, rule, chapter in OTHER_RULES
+}
 """The scoreboard's rows by name."""
 
 
