@@ -16,7 +16,7 @@ def bare_page(widget, theme: str) -> str:
 
 
 def settle(page) -> None:
-    """Wait until every interactive is drawn; fail at once if one cannot be."""
+    """Wait until every interactive is drawn; fail immediately if one cannot be."""
     page.wait_for_function(
         "[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)"
     )

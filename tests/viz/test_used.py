@@ -1,4 +1,4 @@
-"""Interactive × script: a reader with keyboard, mouse and menus does what it asks for, and is told so."""
+"""Interactive × script: what a reader with keyboard, mouse and menus does, and what it answers."""
 
 import re
 
