@@ -341,7 +341,7 @@ def optimal_gamma(alpha: ArrayLike, c: ArrayLike, max_gamma: int = 64) -> tuple:
         (gamma, improvement), the smallest such gamma if several tie; (0, 1.0) if alpha ≤ c, since
         drafting cannot pay then. Arrays give an int64 and a float64 array.
     """
-    alpha, c = _within("alpha", alpha, 0, 1), _within("c", c, 0, np.inf)
+    alpha, c = _array("alpha", alpha), _array("c", c)
     gammas = np.arange(1, int(_draft_length(_number("max_gamma", max_gamma), "max_gamma")) + 1)
     curve = np.asarray(walltime_improvement(alpha[..., None], gammas, c[..., None]))
     pays = alpha > c

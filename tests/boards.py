@@ -120,20 +120,3 @@ def recording(name: str, data: dict) -> Recording:
 def board(**more) -> Board:
     """Return the board with costs."""
     return Board(counts(), clocks(**more))
-
-
-class Bytes:
-    """A tokenizer of the first bytes of a text, for a small vocabulary.
-
-    Args:
-        vocab_size: Number of tokens.
-    """
-
-    chat_template = None
-
-    def __init__(self, vocab_size: int):
-        self.vocab_size = vocab_size
-
-    def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text."""
-        return [byte % self.vocab_size for byte in text.encode()[:40]]

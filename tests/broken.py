@@ -10,6 +10,7 @@ import torch
 from specdec_lite.acceptance import (
     Proposal,
     Verdict,
+    block_verification,
     one_hot,
     ratio,
     residual,
@@ -175,23 +176,15 @@ def bonus_by_argmax(proposal, target_probs, rng):
 
 def block_with_early_break(proposal, target_probs, rng):
     """Stop block verification at the first failed test, although the last success counts."""
-    if not len(proposal.tree):
-        return Verdict((), rng.draw(target_probs[0]), "sampled", ())
-    tokens, rows = proposal.tree.tokens.tolist(), proposal.probs
-    weight, accepted, after = 1.0, 0, residual(target_probs[0], rows[0])
-    for i, token in enumerate(tokens, start=1):
-        weight = min(1.0, weight * ratio(target_probs[i - 1], rows[i - 1], token))
-        excess = (
-            target_probs[i]
-            if i == len(tokens)
-            else (weight * target_probs[i] - rows[i]).clamp(min=0)
-        )
-        mass = excess.sum().item()
-        prob = weight if i == len(tokens) else mass / (mass + 1 - weight) if mass > 0 else 0.0
-        if not rng.flip(prob):
-            break
-        accepted, after = i, excess / mass
-    return Verdict(tuple(range(accepted)), rng.draw(after), "recovered", ())
+
+    class Stops:
+        passed, draw = True, rng.draw
+
+        def flip(self, prob):
+            self.passed = self.passed and rng.flip(prob)
+            return self.passed
+
+    return block_verification(proposal, target_probs, Stops())
 
 
 def longest_of_independent_paths(proposal, target_probs, rng):

@@ -4,7 +4,6 @@ solution behind the fold.
 
 import ast
 import functools
-import json
 import linecache
 import re
 import textwrap
@@ -12,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from conftest import ROOT
-from IPython.core.inputtransformer2 import TransformerManager
+import chapters
+from chapters import cells, statements
 
-CHAPTERS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))  # not the appendices
+CHAPTERS = [path for path in chapters.CHAPTERS if path.name[0].isdigit()]  # not the appendices
 ASKED = re.compile(r"\n+exercises\.(check_\w+)\((\w+)\)\s*$")
 SOLUTION = re.compile(
     r"<details><summary>(?:Solution|One solution)</summary>(.*?)</details>", flags=re.S
@@ -56,24 +55,12 @@ def filled(stub: str, solution: str) -> str:
     return stub.splitlines()[0] + "\n" + textwrap.indent(lines, "    ")
 
 
-def code_of(path: Path) -> list[ast.stmt]:
-    """The statements of a chapter's code cells, line magics translated."""
-    cells = [
-        cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"
-    ]
-    return [
-        node
-        for cell in cells
-        for node in ast.parse(TransformerManager().transform_cell("".join(cell["source"]))).body
-    ]
-
-
-def names_of(statements: list[ast.stmt]) -> dict:
+def names_of(path: Path) -> dict:
     """What a chapter imports, and the functions that it writes but for those with computed
     defaults; nothing else of it is run.
     """
     scope: dict = {}
-    for node in statements:
+    for node in (node for cell in cells(path, "code") for node in statements(cell.source)):
         if isinstance(node, ast.Import | ast.ImportFrom) or (
             isinstance(node, ast.FunctionDef) and not node.args.defaults
         ):
@@ -94,24 +81,13 @@ def exercises() -> tuple[Exercise, ...]:
     """Every exercise of every chapter; the solutions are in the order of the exercises."""
     found = []
     for path in CHAPTERS:
-        cells, scope = json.loads(path.read_text("utf-8"))["cells"], names_of(code_of(path))
-        sources = ["".join(cell["source"]) for cell in cells]
-        stubs = [
-            (source, ASKED.search(source))
-            for cell, source in zip(cells, sources, strict=True)
-            if cell["cell_type"] == "code" and ASKED.search(source)
-        ]
-        solutions = [text for source in sources for text in SOLUTION.findall(source)]
+        scope = names_of(path)
+        code = [cell.source for cell in cells(path, "code")]
+        stubs = [(source, asked) for source in code if (asked := ASKED.search(source))]
+        solutions = [text for cell in cells(path) for text in SOLUTION.findall(cell.source)]
         for (source, asked), solution in zip(stubs, solutions, strict=True):
             stub = source[: asked.start()]
-            found.append(
-                Exercise(
-                    path.stem,
-                    asked[2],
-                    asked[1],
-                    getattr(scope["exercises"], asked[1]),
-                    defined(stub, asked[2], scope),
-                    defined(filled(stub, solution), asked[2], scope),
-                )
-            )
+            written = (defined(text, asked[2], scope) for text in (stub, filled(stub, solution)))
+            check = getattr(scope["exercises"], asked[1])
+            found.append(Exercise(path.stem, asked[2], asked[1], check, *written))
     return tuple(found)

@@ -155,7 +155,7 @@ BUDGETS = {
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
     "specdec_lite/training": 2566,
-    "tests": 9620,
+    "tests": 9575,
     "tests/acceptance": 683,
     "tests/benchmarks": 901,
     "tests/book": 2090,
