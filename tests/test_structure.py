@@ -154,7 +154,7 @@ BUDGETS = {
     "specdec_lite/measure": 950,
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
-    "specdec_lite/training": 2566,
+    "specdec_lite/training": 2543,
     "tests": 9575,
     "tests/acceptance": 683,
     "tests/benchmarks": 901,
@@ -166,12 +166,12 @@ BUDGETS = {
     "tests/gpu": 1050,
     "tests/js": 378,
     "tests/loading": 1678,
-    "tests/measure": 537,
+    "tests/measure": 547,
     "tests/recordings": 958,
     "tests/simulation": 389,
     "tests/site": 4279,
     "tests/texts": 167,
-    "tests/training": 1146,
+    "tests/training": 1140,
     "tests/viz": 4154,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

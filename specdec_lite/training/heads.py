@@ -56,7 +56,6 @@ from specdec_lite.training.texts import (
     Texts,
     batch_by_length,
     batch_order,
-    most_frequent_tokens,
     own_stream,
     pair_texts,
     smollm2_texts,
@@ -135,11 +134,6 @@ def initialize(module: Module) -> Module:
         if weight.dim() == 2:
             nn.init.normal_(weight, std=0.02)
     return module
-
-
-def residual_heads(count: int, trainer: "Trainer") -> Heads:
-    """Return residual heads; they begin as copies of the target's own head."""
-    return Heads(trainer.target.hidden_size, count)
 
 
 def exits(layers: tuple[int, ...], trainer: "Trainer") -> nn.ModuleDict:
@@ -254,17 +248,6 @@ def on_windows(loss: Callable[..., Tensor], trainer: "Trainer", batch: Batch) ->
     return loss(native_model(trainer.target), trainer.head, hidden, batch.tokens)
 
 
-def through_target(loss: Callable[..., Tensor], trainer: "Trainer", batch: Batch) -> Tensor:
-    """Return a loss that runs the target itself on windows."""
-    return loss(native_model(trainer.target), trainer.head, batch.tokens)
-
-
-def exits_on_windows(trainer: "Trainer", batch: Batch) -> Tensor:
-    """Return the loss of the exits, over the tokens that occur in the target's own text."""
-    model = native_model(trainer.target)
-    return exit_loss(model, trainer.head, trainer.own_tokens, batch.tokens)
-
-
 def usable_anchors(counted: Tensor, depths: int) -> Tensor:
     """Return the anchors after which, in at least one text, all predicted tokens count.
 
@@ -313,14 +296,14 @@ def own(trainer: "Trainer") -> dict[str, np.ndarray]:
 def exits_row(layers: tuple[int, ...], steps: int) -> Method:
     """Return the row of adapters for early exits."""
     windows = Plan(steps, 2e-3, 4, 128, 256, warmup=10, weight_decay=0.0)
-    build = partial(exits, layers)
-    return Method(build=build, loss=exits_on_windows, windows=windows, stream=own, bits=16)
+    loss = lambda t, batch: exit_loss(native_model(t.target), t.head, t.own_tokens, batch.tokens)
+    return Method(build=partial(exits, layers), loss=loss, windows=windows, stream=own, bits=16)
 
 
 def pass_row(steps: int) -> Method:
     """Return the row of look-ahead rows."""
     windows = Plan(steps, 1e-2, 2, 160, 160, warmup=10, weight_decay=0.0)
-    loss = partial(through_target, rows_loss)
+    loss = lambda t, batch: rows_loss(native_model(t.target), t.head, batch.tokens)
     return Method(build=lookahead_rows, loss=loss, windows=windows, stream=own, bits=16)
 
 
@@ -350,14 +333,14 @@ SMOLLM2 = {"epochs": 4.0, "texts": None, "padding": 5}
 HEADS: dict[str, dict[str, Method]] = {
     "pair": {
         "blockwise": Method(
-            build=partial(residual_heads, BLOCKWISE_HEADS),
+            build=lambda t: Heads(t.target.hidden_size, BLOCKWISE_HEADS),
             loss=partial(on_windows, mean_loss),
             windows=Plan(1600, 3e-3, 4, warmup=160),
             stream=corpus,
             bits=16,
         ),
         "medusa": Method(
-            build=partial(residual_heads, 4),
+            build=lambda t: Heads(t.target.hidden_size, 4),
             loss=partial(on_windows, weighted_loss),
             windows=Plan(3000, 3e-3, 4, 256, 512, warmup=50, weight_decay=0.0),
             stream=corpus,
@@ -454,8 +437,9 @@ class Trainer:
 
     def most_frequent_tokens(self, count: int) -> Tensor:
         """Return the ids [count] that the target writes most often, in rising order."""
-        ids = most_frequent_tokens(self.texts.training, count, self.target.vocab_size)
-        return ids.sort().values
+        written = torch.cat([text.ids[text.start :] for text in self.texts.training])
+        counts = torch.bincount(written, minlength=self.target.vocab_size)
+        return counts.topk(min(count, len(counts))).indices.sort().values
 
     def states(self, tokens: Tensor) -> dict:
         """Return the target's hidden states [B, n, d] by layer, in float32."""

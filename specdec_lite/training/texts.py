@@ -158,13 +158,6 @@ def pad(ids: Tensor, length: int) -> Tensor:
     return torch.cat((ids, ids[-1:].expand(length - len(ids))))
 
 
-def most_frequent_tokens(texts: Sequence[Sample], count: int, vocab_size: int) -> Tensor:
-    """Return the ids that the target wrote most often, the most frequent first."""
-    written = torch.cat([text.ids[text.start :] for text in texts])
-    counts = torch.bincount(written, minlength=vocab_size)
-    return counts.topk(min(count, vocab_size)).indices
-
-
 def batch_order(count: int, steps: int) -> list[int]:
     """Return the number of the batch of every step: a new random order per epoch."""
     rng = np.random.default_rng(0)

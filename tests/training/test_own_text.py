@@ -41,12 +41,6 @@ def test_sampled_rows_follow_the_targets_distribution():
     assert len({tuple(row) for row in same.tolist()}) > 32, "equal prompts have draws of their own"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_all_dtypes_of_training_work(dtype):
-    text = continue_prompts(native(dtype=dtype), some_prompts(3, 4), 6)
-    assert text.shape == (3, 10) and text.max() < 48
-
-
 def test_a_prefill_in_parts_gives_the_same_text(monkeypatch):
     prompts = some_prompts(5, 11)
     for target in (native(), hugging_face("Llama")):
