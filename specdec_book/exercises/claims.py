@@ -23,8 +23,9 @@ check_largest_speedup = Check(
         "the bonus token counts too: γ accepted drafts give γ + 1 tokens.": lambda gamma, c: (
             gamma / (gamma * c + 1)
         ),
-        "that is the number of emitted tokens;"
-        " the drafts also cost time, γc target passes.": lambda gamma, c: gamma + 1,
+        "that is the number of emitted tokens; the drafts also cost time, γc target passes.": {
+            "c": 0.0
+        },
         "the draft runs γ times in a round, not once.": lambda gamma, c: (gamma + 1) / (c + 1),
     },
 )

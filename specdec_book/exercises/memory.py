@@ -15,10 +15,9 @@ check_intensity = Check(
     {
         "half of it: each weight is used for a multiplication *and* an addition, which are two"
         " operations.": lambda width, tokens, batch: tokens * batch / width,
-        "tokens and batch are missing: one reading of a weight serves every position of"
-        " the pass.": lambda width, tokens, batch: 2 / width,
-        "the batch is missing: a weight that was read serves"
-        " every sequence.": lambda width, tokens, batch: 2 * tokens / width,
+        "tokens and batch are missing:"
+        " one reading of a weight serves every position of the pass.": {"tokens": 1, "batch": 1},
+        "the batch is missing: a weight that was read serves every sequence.": {"batch": 1},
         "operations *per* byte: wide weights lower it, so divide.": lambda width, tokens, batch: (
             2 * tokens * batch * width
         ),
@@ -65,9 +64,7 @@ check_crossover_context = Check(
     lambda n, width, cache: n * width / cache,
     [(70e9, 2, 320e3), (10e6, 2, 10e3), (7e9, 0.5, 512e3)],
     {
-        "the weights' size in bytes is parameters × bytes_per_weight.": lambda n, width, cache: (
-            n / cache
-        ),
+        "the weights' size in bytes is parameters × bytes_per_weight.": {"width": 1},
         "the other way round: how many tokens' worth of cache fit into the"
         " weights' bytes?": lambda n, width, cache: cache / (n * width),
         "no factor 2 here: bytes against bytes;"

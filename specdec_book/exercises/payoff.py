@@ -16,15 +16,16 @@ check_break_even = Check(
         (3, 0.5, 2.0, 0.2, 0.25),
     ],
     {
-        "that is the paper's cost: verification counts as one pass,"
-        " and the rest as free.": lambda g, c, v, o, o_0: 1 + g * c,
-        "the draft runs γ times in a round, not once.": lambda g, c, v, o, o_0: (
-            (v + c + o) / (1 + o_0)
-        ),
-        "τ counts the bonus token as well: the round has to earn its"
-        " whole cost.": lambda g, c, v, o, o_0: (v + g * c + o) / (1 + o_0) - 1,
-        "that is the cost in plain passes;"
-        " a plain step costs 1 + o₀ of them.": lambda g, c, v, o, o_0: v + g * c + o,
+        "that is the paper's cost: verification counts as one pass, and the rest as free.": {
+            "verify": 1.0,
+            "overhead": 0.0,
+            "plain_overhead": 0.0,
+        },
+        "the draft runs γ times in a round, not once.": {"gamma": 1},
+        "τ counts the bonus token as well: the round has to earn its whole cost.": -1,
+        "that is the cost in plain passes; a plain step costs 1 + o₀ of them.": {
+            "plain_overhead": 0.0
+        },
     },
 )
 

@@ -44,8 +44,7 @@ check_round = Check(
     _round,
     [(4, 0.4, 0.3, 1.0), (4, 0.4, 0.3, 5.0), (2, 0.5, 0.4, 1.5), (8, 0.2, 0.1, 3.0)],
     {
-        "that is the round without reuse, in which the first layers"
-        " run twice.": lambda gamma, c, shared, verify: gamma * c + verify,
+        "that is the round without reuse, in which the first layers run twice.": {"shared": 0},
         "the last drafted token has not passed the first layers yet. They still run for"
         " one row.": lambda gamma, c, shared, verify: gamma * c + verify - shared * verify,
         "a saved row is not a whole pass. γ more rows cost v − 1, not γ, and reuse saves"

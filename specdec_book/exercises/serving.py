@@ -32,10 +32,9 @@ check_minimum_tokens = Check(
     lambda alpha, gamma, batch: tokens(alpha**batch, gamma),
     [(0.8, 4, 1), (0.8, 4, 2), (0.8, 4, 8), (0.6, 2, 4), (1.0, 3, 5), (0.0, 3, 2)],
     {
-        "that is a row with a length of its own: a position counts only if every row"
-        " accepted it.": lambda alpha, gamma, batch: tokens(alpha, gamma),
-        "the target's own token is missing: even where nothing is accepted a pass"
-        " emits one.": lambda alpha, gamma, batch: tokens(alpha**batch, gamma) - 1,
+        "that is a row with a length of its own:"
+        " a position counts only if every row accepted it.": {"batch": 1},
+        "the target's own token is missing: even where nothing is accepted a pass emits one.": -1,
         "rows accept independently: multiply their probabilities,"
         " do not divide.": lambda alpha, gamma, batch: tokens(alpha / batch, gamma),
         "each row is counted for itself; what shrinks is the probability that a"
@@ -79,10 +78,10 @@ check_running = Check(
     lambda rate, tokens, per_round, seconds: rate * tokens / per_round * seconds,
     [(2.0, 100, 1.0, 0.03), (2.0, 100, 3.36, 0.04), (0.5, 400, 2.0, 0.02), (10.0, 40, 1.5, 0.05)],
     {
-        "that is plain decoding: with drafts a round emits"
-        " per_round tokens.": lambda rate, tokens, per_round, seconds: rate * tokens * seconds,
-        "tokens ÷ per_round is a number of rounds; each of them takes"
-        " some seconds.": lambda rate, tokens, per_round, seconds: rate * tokens / per_round,
+        "that is plain decoding: with drafts a round emits per_round tokens.": {"per_round": 1},
+        "tokens ÷ per_round is a number of rounds; each of them takes some seconds.": {
+            "seconds": 1
+        },
         "multiply the rounds by their seconds.": lambda rate, tokens, per_round, seconds: (
             rate * tokens / seconds / per_round
         ),

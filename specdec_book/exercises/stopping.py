@@ -87,8 +87,7 @@ check_cascade_gain = Check(
     lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma * v / tau),
     [(0.3, 6, 2.0, 1.2), (0.1, 4, 1.5, 1.5), (0.5, 8, 3.0, 1.1), (0.2, 5, 1.2, 1.6)],
     {
-        "an inner round verifies several tokens: it costs v passes of the"
-        " middle model.": lambda c, gamma, tau, v: (1 + c * gamma) / (1 + c * gamma / tau),
+        "an inner round verifies several tokens: it costs v passes of the middle model.": {"v": 1},
         "only the draft gets faster by τ ÷ v;"
         " the target's pass takes as long as before.": lambda c, gamma, tau, v: tau / v,
         "that is the new time divided by the old one: exchange them.": lambda c, gamma, tau, v: (
@@ -138,8 +137,7 @@ check_overlap_gain = Check(
     lambda c, gamma, hit: (1 + c * gamma) / (1 + (1 - hit) * c * gamma),
     [(0.1, 6, 0.8), (0.3, 4, 0.5), (0.05, 4, 1.0), (0.2, 5, 0.0)],
     {
-        "after a miss the draft is made after the verdict:"
-        " only hits save its time.": lambda c, gamma, hit: 1 + c * gamma,
+        "after a miss the draft is made after the verdict: only hits save its time.": {"hit": 1},
         "use mean times, not mean speeds: a round takes 1 + (1 − hit)·c·gamma on average; divide"
         " the time without overlap by that.": lambda c, gamma, hit: 1 + hit * c * gamma,
         "a hit saves the draft's time, a miss costs it: exchange them.": lambda c, gamma, hit: (
@@ -199,8 +197,9 @@ check_shared_draw = Check(
     {
         "add the noise to log p, not to p: otherwise the token is not drawn"
         " from p.": lambda p, noise: int(np.argmax(np.asarray(p) + np.asarray(noise))),
-        "that is the likeliest token,"
-        " without any noise: every draw would be the same.": lambda p, noise: int(np.argmax(p)),
+        "that is the likeliest token, without any noise: every draw would be the same.": {
+            "noise": 0
+        },
     },
 )
 
