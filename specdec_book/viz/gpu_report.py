@@ -1,6 +1,6 @@
 """Tables and a timeline of the recordings that `python -m specdec_lite gpu` made."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from IPython.display import Markdown
@@ -95,23 +95,28 @@ def seconds_by(rows: Iterable[dict], *names: str) -> dict[tuple, float]:
     return {tuple(row[name] for name in names): row["seconds"] for row in rows}
 
 
-def grid(keys: Iterable[tuple], columns: Iterable, cell: Callable) -> list[tuple[str, ...]]:
-    """Return lines: the parts of a key, then its cell in each column; "–" where that is None."""
-    columns = list(columns)
-    return [(*map(str, key), *(cell(*key, column) or "–" for column in columns)) for key in keys]
+def pivot(
+    cells: dict[tuple, str], leads: Sequence[str], head: Callable, columns: Sequence = ()
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and lines of {(*key, column): text}: a line per key, "–" where it has no text.
+
+    leads: what the parts of a key are. columns: their order; without it they ascend.
+    """
+    columns = columns or sorted({column for *_, column in cells})
+    keys = dict.fromkeys(key[:-1] for key in cells)
+    lines = [(*map(str, key), *(cells.get((*key, each), "–") for each in columns)) for key in keys]
+    return (*leads, *map(head, columns)), lines
 
 
 def relative(times: dict[tuple, float], first: str) -> tuple[tuple[str, ...], list[tuple]]:
     """Return header and lines: what leads, T(B, 1) in ms, T(B, k) ÷ T(B, 1); "–" if not measured."""
-    ks = sorted({k for *_, k in times} - {1})
-
-    def cell(*key) -> str | None:
-        one, t = times[*key[:2], 1], times.get(key)
-        return t and (f"{1e3 * t:.2f}" if key[2] == 1 else f"{t / one:.2f}")
-
-    keys = sorted(key[:2] for key in times if key[2] == 1)
-    header = (first, "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
-    return header, grid(keys, (1, *ks), cell)
+    cells = {
+        key: f"{1e3 * t:.2f}" if key[2] == 1 else f"{t / times[*key[:2], 1]:.2f}"
+        for key, t in sorted(times.items())
+        if (*key[:2], 1) in times
+    }
+    head = lambda k: "T(1), ms" if k == 1 else f"T({k}) ÷ T(1)"
+    return pivot(cells, (first, "batch"), head)
 
 
 def passes(steps: dict, name: str = "passes") -> Table:
@@ -147,26 +152,16 @@ def drafts(steps: dict) -> Table | None:
 
     The target was not timed one by one, so a draft that was launched so has milliseconds instead.
     """
-    step = steps["drafts"]
-    if not steps.get("passes", {}).get("rows"):
-        return None
-    ones = seconds_by((row for row in steps["passes"]["rows"] if row["k"] == 1), "context", "batch")
-    times = seconds_by(step["rows"], "draft", "mode", "batch", "drafted")
-    batches = sorted({key[2] for key in times if (step["context"], key[2]) in ones})
-    lines = []
-    for draft, mode, drafted in dict.fromkeys((d, m, n) for d, m, _, n in times):
-        cells = (
-            "–"
-            if key not in times
-            else f"{times[key] / drafted / ones[step['context'], batch]:.3f}"
-            if mode == "captured"
-            else f"{1e3 * times[key] / drafted:.2f} ms"
-            for batch in batches
-            if (key := (draft, mode, batch, drafted))
-        )
-        lines.append((draft, mode, *cells))
-    header = ("draft", "passes", *(f"batch {batch}" for batch in batches))
-    return "c, per drafted token, in captured passes of the target", header, lines
+    context, rows = steps["drafts"]["context"], steps.get("passes", {}).get("rows", ())
+    ones = seconds_by((row for row in rows if row["k"] == 1), "context", "batch")
+    cells = {}
+    for row in steps["drafts"]["rows"]:
+        if one := ones.get((context, row["batch"])):
+            each = row["seconds"] / row["drafted"]
+            text = f"{each / one:.3f}" if row["mode"] == "captured" else f"{1e3 * each:.2f} ms"
+            cells[row["draft"], row["mode"], row["batch"]] = text
+    title = "c, per drafted token, in captured passes of the target"
+    return title, *pivot(cells, ("draft", "passes"), "batch {}".format)
 
 
 def experts(steps: dict) -> Table:
@@ -222,27 +217,22 @@ def lossless(pair: str, step: dict) -> Table:
 
 def synthetic(steps: dict) -> Table:
     """Speedups of whole rounds with synthetic acceptance by draft, γ and batch."""
-    step = steps["synthetic"]
-    values = {
-        (row["draft"], row["gamma"], row["batch"]): row["speedup"][f"{measured.ALPHA:g}"]
-        for row in step["rows"]
+    step, alpha = steps["synthetic"], f"{measured.ALPHA:g}"
+    cells = {
+        (row["draft"], row["gamma"], row["batch"]): f"{row['speedup'][alpha]:.2f}"
+        for row in sorted(step["rows"], key=lambda row: (row["draft"], row["gamma"]))
     }
-    batches = sorted({key[2] for key in values})
-    cell = lambda *key: f"{values[key]:.2f}" if key in values else None
-    lines = grid(sorted({key[:2] for key in values}), batches, cell)
-    header = ("draft", "γ", *(f"batch {batch}" for batch in batches))
-    return f"Speedup of whole rounds of {step['target']}, α = {measured.ALPHA:g}", header, lines
+    title = f"Speedup of whole rounds of {step['target']}, α = {alpha}"
+    return title, *pivot(cells, ("draft", "γ"), "batch {}".format)
 
 
 def trees(steps: dict) -> Table:
     """Passes over trees beside chains of as many nodes, in passes over one token."""
     times = {(row["nodes"], row["kind"]): row["seconds"] for row in steps["trees"]["rows"]}
-    one, kinds = times.get((0, "one token")), ("chain", "tree")
-    cell = lambda *key: f"{times[key] / one:.2f}" if key in times else None
-    keys = sorted({(nodes,) for nodes, _ in times} - {(0,)}) if one else ()
-    header = ("drafted nodes", *(f"{kind}, T(1 + n) ÷ T(1)" for kind in kinds))
+    one = times.pop((0, "one token"), None)
+    cells = {key: f"{t / one:.2f}" for key, t in sorted(times.items())} if one else {}
     title = f"Batch 1, the shape of {steps['trees']['model']} in graphs, under a mask"
-    return title, header, grid(keys, kinds, cell)
+    return title, *pivot(cells, ("drafted nodes",), "{}, T(1 + n) ÷ T(1)".format)
 
 
 def low_bits(steps: dict) -> Table | None:
@@ -255,10 +245,13 @@ def low_bits(steps: dict) -> Table | None:
     }
     if len(found) < 2:
         return None
-    cell = lambda count, name: f"{1e6 * found[name][count]:.0f}"
-    header = ("rows", *(f"{name}, µs" for name in found))
-    lines = grid([(count,) for count in found["16 bits"]], found, cell)
-    return "One product, {} × {}".format(*products["matrix"]), header, lines
+    cells = {
+        (count, name): f"{1e6 * seconds:.0f}"
+        for name, rows in found.items()
+        for count, seconds in rows.items()
+    }
+    title = "One product, {} × {}".format(*products["matrix"])
+    return title, *pivot(cells, ("rows",), "{}, µs".format, list(found))
 
 
 # Pairs for a card -----------------------------------------------------------------------------------
