@@ -141,9 +141,9 @@ BUDGETS = {
     "site/specdec_site": 3945,
     "site/static": 817,
     "specdec_book": 432,
-    "specdec_book/exercises": 2796,
-    "specdec_book/recordings": 1294,
-    "specdec_book/viz": 12855,
+    "specdec_book/exercises": 2789,
+    "specdec_book/recordings": 1306,
+    "specdec_book/viz": 12848,
     "specdec_lite": 3784,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2356,
@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/site": 4279,
     "tests/texts": 167,
     "tests/training": 1140,
-    "tests/viz": 4154,
+    "tests/viz": 4156,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -295,6 +295,10 @@ class Board:
         """Return the columns of a row on a kind of text; None if it was not counted.
 
         - tau: emitted tokens ÷ target passes. alpha: accepted ÷ tested. used: emitted ÷ verified.
+          empty: share of rounds without a draft.
+
+        - positions: share of drafting rounds that accepted at least this many levels. conditional:
+          the same among rounds that accepted all earlier levels and drafted this one.
 
         - same: share of greedy texts that equal plain decoding's; None above temperature 0.
 
@@ -312,12 +316,19 @@ class Board:
             for cell in cells
             for width, each in cell["rows"].items()
         )
+        reached, tried = (sum(numbers(cell[field]) for cell in cells) for field in TRIES)
+        deepest = int((tried > 0).sum())
+        rounds = total("rounds")
+        drafting = rounds - total("empty")
         is_greedy = temperature == 0
         same = np.concatenate([numbers(cell["same"]) for cell in cells]) if is_greedy else None
         return {
             "tau": self.tau(name, kinds, temperature),
             "alpha": share(total("accepted"), total("tested")),
             "used": share(total("tokens"), verified),
+            "empty": share(total("empty"), rounds),
+            "positions": [share(each, drafting) for each in reached[:deepest]],
+            "conditional": [share(*each) for each in zip(reached[:deepest], tried[:deepest])],
             "same": float(np.mean(same)) if is_greedy else None,
             **self.speed_columns(name, kinds, temperature),
         }
@@ -402,6 +413,7 @@ class Board:
 
 SPEEDUPS = ("over_best", "over_same")
 SPEED_COLUMNS = (*SPEEDUPS, *("verdict", "dtype", "tokens_per_second", "c", "verify", "overhead"))
+TRIES = ("reached", "tried")
 DRAFTS = ("empty", "levels")
 
 
