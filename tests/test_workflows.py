@@ -10,7 +10,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from conftest import ROOT
 
@@ -90,11 +89,6 @@ def test_the_set_up_builds_with_what_is_pinned_and_runs_no_script_of_a_package()
     assert "\nhatchling==" in requirements, "the build's tool is pinned too"
 
 
-def test_tests_run_in_several_processes_of_one_thread():
-    assert "--numprocesses $(WORKERS)" in MAKEFILE
-    assert "PYTEST_XDIST_WORKER" not in os.environ or torch.get_num_threads() == 1
-
-
 @pytest.mark.parametrize("name", ["book", "weekly"])
 def test_scripts_are_valid_shell_and_call_existing_targets(name: str):
     assert scripts(name)
@@ -116,11 +110,6 @@ def test_actions_are_pinned_by_commit_and_no_step_keeps_the_token(name: str):
         for step in job["steps"]:
             if "checkout" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False
-
-
-def test_newer_versions_of_the_pinned_actions_are_proposed():
-    dependabot = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text("utf-8"))
-    assert [update["package-ecosystem"] for update in dependabot["updates"]] == ["github-actions"]
 
 
 def test_each_push_tests_every_supported_python_before_publishing():
@@ -154,10 +143,6 @@ def test_the_job_for_the_oldest_versions_pins_the_lower_bounds(tmp_path: Path):
     assert sorted(pins) == sorted(bound.replace(">=", "==") for bound in bounds)
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", pin) for pin in pins)
     assert '--requirement oldest.txt --editable ".[book]"' in script("weekly", "--editable")
-
-
-def test_colab_installs_the_extra_under_the_constraint_of_its_versions():
-    assert '--constraint colab.txt ".[book]"' in script("weekly", "--constraint")
 
 
 def test_versions_of_colab_are_read_from_its_published_list(tmp_path: Path):
@@ -204,16 +189,6 @@ def test_the_core_tests_exist_and_a_missing_book_fails_only_under_make_test_page
             check=False,
         )
         assert outcome in done.stderr and "run `make book` first" in done.stderr
-
-
-def test_the_hooks_of_a_commit_use_the_pinned_environment():
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
-    (repository,) = config["repos"]
-    assert repository["repo"] == "local"
-    entries = [hook["entry"] for hook in repository["hooks"]]
-    assert all(entry.startswith((".venv/bin/", "npx ")) for entry in entries)
-    for tool in ("ruff format", "ruff check", "codespell", "prettier", "pyright"):
-        assert any(tool in entry for entry in entries)
 
 
 def test_the_published_book_has_the_address_of_the_repositorys_pages():

@@ -13,7 +13,6 @@ import base64
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -99,23 +98,12 @@ def contents(book: Path, day: date, smollm2: bool) -> Iterator[tuple[str, bytes]
         yield f"{NAME}/{live.relative_to(book).as_posix()}/{own}", text.encode()
 
 
-def checksums(archive: Path) -> list[tuple[str, int]]:
-    """Return the names and checksums of an archive's files; nothing if there is no whole archive."""
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            return [(entry.filename, entry.CRC) for entry in packed.infolist()]
-    except (OSError, zipfile.BadZipFile):
-        return []
-
-
 def pack(book: Path, day: date, smollm2: bool = False) -> Path:
-    """Write the archive, unless it has the same files already, and return its path."""
+    """Write the archive and return its path."""
     target = book.parent / f"{NAME}-smollm2.zip" if smollm2 else book / f"{NAME}.zip"
-    files = lambda: contents(book, day, smollm2)
-    if checksums(target) != [(name, zlib.crc32(data)) for name, data in files()]:
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-            for name, data in files():
-                archive.writestr(name, data)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, data in contents(book, day, smollm2):
+            archive.writestr(name, data)
     return target
 
 

@@ -8,12 +8,9 @@ is wrapped in a classic script here; JupyterLab and Colab run the module itself.
 import json
 import re
 import shutil
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import forks
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 from specdec_book.viz import interactive, theme
@@ -64,42 +61,24 @@ def write_interactives(static: Path) -> None:
         shutil.copy2(sheet, target / sheet.name)
 
 
-MAKING: list[BaseProcess] = []
-"""The process that makes the live page's files while pages are read and written."""
-
-
-def begin(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
-    """Begin to make the live page's files, unless they are stored."""
-    root = Path(app.srcdir)
-    if app.builder.format == "html" and not live.store(root).exists():
-        MAKING.append(forks.process(live.stored, root))
-
-
 def publish(app: Sphinx, error: Exception | None) -> None:
     """Write all scripts and style sheets of a finished book."""
     if error is None and app.builder.format == "html":
         static = Path(app.outdir) / "_static"
         copy_vendored(Path(app.srcdir) / "node_modules", static)
         write_interactives(static)
-        for process in MAKING:
-            process.join()  # if it failed, the next line says why
         live.publish(static, Path(app.srcdir))
         licenses.write(static)
 
 
 def register(app: Sphinx) -> None:
     """Add the book's style sheets and scripts to a Sphinx application."""
-    app.add_css_file("page.css")
-    app.add_css_file("interactives/interactive.css")
-    app.add_css_file("interactives/drawing.css")
-    app.add_css_file("interactives/live.css")
+    for sheet in ("page", *(f"interactives/{name}" for name in ("interactive", "drawing", "live"))):
+        app.add_css_file(f"{sheet}.css")
     shades = {"light": theme.LIGHT, "dark": theme.DARK, "data": theme.dark_data()}
     app.add_js_file(None, body=f"globalThis.sdlTheme={json.dumps(shades)}")
     app.add_js_file("figures.js", loading_method="defer")
     app.add_js_file("interactives.js")
-    app.add_js_file("learn.js", loading_method="defer")
-    app.add_js_file("reading.js", loading_method="defer")
-    app.add_js_file("terms.js", loading_method="defer")
-    app.add_js_file("tokens.js", loading_method="defer")
-    app.connect("env-before-read-docs", begin)
+    for name in ("learn", "reading", "terms", "tokens"):
+        app.add_js_file(f"{name}.js", loading_method="defer")
     app.connect("build-finished", publish)

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterable
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-METADATA = "sdl_deferred"
 Cell = str | nodes.Node
 
 
@@ -36,6 +34,7 @@ def add_directive(
 
     class Deferred(SphinxDirective):
         def run(self) -> list[nodes.Node]:
+            self.env.note_reread()  # a change of another page may change the content
             return [DeferredNode(kind=name)]
 
     def fill(app: Sphinx, doctree: nodes.document, page: str) -> None:
@@ -45,25 +44,3 @@ def add_directive(
 
     app.add_directive(name, Deferred)
     app.connect("doctree-resolved", fill)
-
-
-def mark_page(app: Sphinx, doctree: nodes.document) -> None:
-    """Record in a page's metadata whether it has a deferred directive."""
-    app.env.metadata[app.env.docname][METADATA] = (
-        next(iter(doctree.findall(DeferredNode)), None) is not None
-    )
-
-
-def pages_to_rewrite(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Return the pages with a deferred directive.
-
-    They are written in every build, because a change of another page may change their content.
-    """
-    return [page for page in env.found_docs if env.metadata[page].get(METADATA)]
-
-
-def register(app: Sphinx) -> None:
-    """Connect the bookkeeping of deferred directives to a Sphinx application."""
-    app.add_node(DeferredNode)
-    app.connect("doctree-read", mark_page)
-    app.connect("env-updated", pages_to_rewrite)

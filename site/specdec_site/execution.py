@@ -1,30 +1,24 @@
 """Execute the chapters before Sphinx reads them, two at a time, and keep every result.
 
 nbclient runs a chapter, and jupyter-cache stores what succeeded. A stored chapter runs again only
-if its code changed or something that it reads (`chapter_inputs`). A chapter that fails keeps its
+if its code changed or something that chapters read (`chapter_inputs`). A chapter that fails keeps its
 outputs up to the failure and says so at its top, no other page is affected, and the build's exit
-status is 1. The time allowed is CPU time of the chapter's own processes, so a busy machine takes
-longer but stops no chapter.
+status is 1.
 """
 
-import math
 import os
-import threading
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-import psutil
 from docutils import nodes
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from myst_nb.sphinx_ import NbMetadataCollector
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -32,18 +26,16 @@ from sphinx.util import logging
 
 import specdec_lite  # noqa: F401  (bounds the spin of OpenMP's threads, also in the kernels)
 
-from .chapter_inputs import Inputs
+from . import chapter_inputs
 from .kernels import Client
 
 LOGGER = logging.getLogger(__name__)
 PROCESSES = min(2, os.cpu_count() or 1)
-IDLE = 300.0
-"""Seconds without a second of CPU time after which a chapter is stopped, since it waits forever."""
 ONLY = "SPECDEC_CHAPTERS"
 """The variable with which `make page` names the chapters to execute; all if it is unset."""
 FAILED = "This chapter did not finish when this copy of the book was built, so results are missing:"
 LONGEST = ("15_when_to_stop", "17b_verify_what_survives", "14_lookahead", "09_self_drafts")
-"""Chapters that begin a first build; later builds know how long each chapter took."""
+"""Chapters that begin, so that no long one runs alone at the end."""
 STORED = 100
 """Results to keep; older ones, of chapters whose code changed since, are deleted."""
 
@@ -65,70 +57,13 @@ class Run:
     failure: str = ""
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process and of its children, including children that ended."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        return sum(sum(each.cpu_times()[:4]) for each in family)
-    return 0.0
-
-
-def kill(pid: int) -> None:
-    """End a process and its children."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for each in [*process.children(recursive=True), process]:
-            with suppress(psutil.Error):
-                each.kill()
-
-
-class Guard:
-    """A thread that stops a kernel which uses too much CPU time or none, or if the build stops."""
-
-    def __init__(self, client: NotebookClient, limit: float, stop: threading.Event):
-        self.client, self.limit, self.stop = client, limit, stop
-        self.reason = ""
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-
-    def __enter__(self) -> "Guard":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.ended.set()
-        self.thread.join()
-
-    def watch(self) -> None:
-        """Look at the kernel's CPU time every half second."""
-        used, since = 0.0, time.monotonic()
-        while not self.ended.wait(0.5):
-            pid = getattr(getattr(self.client.km, "provisioner", None), "pid", None)
-            if not pid:
-                continue
-            now = cpu_seconds(pid)
-            if now > used + 1:
-                used, since = now, time.monotonic()
-            if now > self.limit:
-                self.reason = (
-                    f"it used more than the {self.limit:g} s of CPU time that it is allowed"
-                )
-            elif time.monotonic() - since > IDLE:
-                self.reason = f"it waited for {IDLE:g} s without computing"
-            elif self.stop.is_set():
-                self.reason = "the build was interrupted"
-            if self.reason:
-                return kill(pid)
-
-
-def execute(path: Path, limit: float, stop: threading.Event) -> Run:
+def execute(path: Path, timeout: float, clients: list[NotebookClient]) -> Run:
     """Execute a notebook in a kernel of its own.
 
     Args:
         path: File of the notebook, in whose folder it runs.
-        limit: CPU seconds that it may use.
-        stop: Stops the kernel when it is set.
+        timeout: Seconds that a cell may take.
+        clients: Gets the notebook's client.
     """
     try:
         notebook = nbformat.read(path, as_version=4)
@@ -143,22 +78,32 @@ def execute(path: Path, limit: float, stop: threading.Event) -> Run:
         on_cell_execute=lambda cell, cell_index: cells.append(cell_index),
         extra_arguments=["--log-level=ERROR"],
         record_timing=False,  # the store compares the cells' metadata
+        timeout=timeout,
         startup_timeout=600,  # a busy machine is slow
         iopub_timeout=60,
     )
+    clients.append(client)
     start, failure = time.monotonic(), ""
-    with Guard(client, limit, stop) as guard:
-        try:
-            client.execute()
-        except CellExecutionError as error:
-            failure = f"{error.ename}: {error.evalue}"
-        except Exception as error:  # a kernel that cannot start or dies is a failure of its chapter
-            failure = guard.reason or f"{type(error).__name__}: {error}"
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        failure = f"{error.ename}: {error.evalue}"
+    except CellTimeoutError:
+        failure = f"a cell took longer than the {timeout:g} s that it is allowed"
+    except Exception as error:  # a kernel that cannot start or dies is a failure of its chapter
+        failure = f"{type(error).__name__}: {error}"
     if failure:
         reached = notebook.cells[: max(cells, default=-1) + 1]
         number = sum(cell.cell_type == "code" for cell in reached)
         failure = f"{' '.join(failure.split())} (code cell {number})"
     return Run(notebook, time.time(), time.monotonic() - start, failure)
+
+
+def kill(client: NotebookClient) -> None:
+    """End a client's kernel, if it runs."""
+    provisioner = getattr(client.km, "provisioner", None)
+    if process := getattr(provisioner, "process", None):
+        process.kill()
 
 
 class Execution:
@@ -174,7 +119,7 @@ class Execution:
         self.skip = app.builder.name == "linkcheck"
         folder = app.config.nb_execution_cache_path or Path(app.srcdir, "_build", ".jupyter_cache")
         self.cache = get_cache(str(folder))
-        self.inputs = Inputs(Path(app.srcdir))
+        self.inputs = chapter_inputs.digest(Path(app.srcdir))
 
     def path(self, chapter: str) -> Path:
         """Return the file of a chapter."""
@@ -185,7 +130,7 @@ class Execution:
         try:
             notebook = nbformat.read(self.path(chapter), as_version=4)
             data = self.cache.match_cache_notebook(notebook).data
-            if data["inputs"] != self.inputs.fingerprint(self.path(chapter)):
+            if data["inputs"] != self.inputs:
                 return None
             _, merged = self.cache.merge_match_into_notebook(notebook, cell_meta=())
         except (KeyError, ValueError):  # absent, cut short by an interruption, or not a notebook
@@ -194,8 +139,7 @@ class Execution:
 
     def store(self, chapter: str, run: Run) -> None:
         """Store a result."""
-        inputs = self.inputs.fingerprint(self.path(chapter))
-        data = {"inputs": inputs, "finished": run.finished, "seconds": run.seconds}
+        data = {"inputs": self.inputs, "finished": run.finished, "seconds": run.seconds}
         bundle = CacheBundleIn(run.notebook, str(self.path(chapter)), data=data)
         self.cache.change_cache_limit(STORED)
         self.cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
@@ -211,15 +155,8 @@ class Execution:
         self.runs = {name: run for name, run in stored if run}
         only = os.environ.get(ONLY, "").split() or [Path(name).name for name in chapters]
         missing = {name for name in chapters if Path(name).name in only} - self.runs.keys()
-        self.execute_all(self.longest_first(missing))
+        self.execute_all(sorted(missing, key=lambda name: (Path(name).name not in LONGEST, name)))
         return [name for name, run in self.runs.items() if name in missing or self.newer(name, run)]
-
-    def longest_first(self, chapters: Iterable[str]) -> list[str]:
-        """Return chapters by their last duration, so that no long one runs alone at the end."""
-        seconds = {f"{name}.ipynb": math.inf for name in LONGEST}
-        for record in self.cache.list_cache_records():
-            seconds[Path(record.uri).name] = record.data["seconds"]
-        return sorted(chapters, key=lambda name: (-seconds.get(self.path(name).name, 0), name))
 
     def newer(self, chapter: str, run: Run) -> bool:
         """Return whether a result is newer than what Sphinx has read of the chapter."""
@@ -230,17 +167,14 @@ class Execution:
         """Execute chapters, and report each start and end with the number of those left."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the kernels
         os.environ["SPECDEC_PROGRESS"] = "0"  # a page shows results alone
-        limit, left, stop = (
-            float(self.app.config.nb_execution_timeout),
-            len(chapters),
-            threading.Event(),
-        )
+        timeout, left = float(self.app.config.nb_execution_timeout), len(chapters)
+        clients: list[NotebookClient] = []
         if chapters:
             LOGGER.info("\nchapters to execute: %d, %d at a time", left, PROCESSES)
 
         def run(chapter: str) -> Run:
             LOGGER.info("  executing %s", chapter)
-            return execute(self.path(chapter), limit, stop)
+            return execute(self.path(chapter), timeout, clients)
 
         with ThreadPoolExecutor(PROCESSES) as pool:
             pending = {pool.submit(run, chapter): chapter for chapter in chapters}
@@ -249,8 +183,9 @@ class Execution:
                     left -= 1
                     self.finish(pending[future], future.result(), left)
             except BaseException:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+                for client in clients:
+                    kill(client)
                 raise
 
     def finish(self, chapter: str, run: Run, left: int) -> None:

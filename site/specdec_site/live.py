@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -30,12 +29,22 @@ from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.pairs import SHIPPED, load_model
 from specdec_lite.texts.corpus import evaluation_prompts
 
-from . import live_smollm2
-from .chapter_inputs import Inputs
+from . import chapter_inputs, live_smollm2
 
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
+FILES = (
+    "site/live/*",
+    "site/specdec_site/live*.py",
+    "specdec_book/viz/static/kit.js",
+    "specdec_lite/loading/*.py",
+    "specdec_lite/texts/*.json",
+    "specdec_lite/weights/**/*",
+    "results/answers/*.json",
+    "package-lock.json",
+)
+"""What the live page's files are made from."""
 WORKER = "worker.js"
 PANELS = ("live", "ask", "room")
 """Interactives whose panels are modules of the same name."""
@@ -186,19 +195,12 @@ def bundle(name: str) -> str:
 
 def inputs(root: Path) -> str:
     """Return a digest of everything that the live page's files are made from."""
-    code = [Path(module.__file__) for module in (live_smollm2, sys.modules[__name__])]
-    files = [*SOURCE.iterdir(), *code, interactive.STATIC / "kit.js", root / "package-lock.json"]
+    smollm2 = ""
     with suppress(ConnectionError, ValueError, OSError):  # then the page has no SmolLM2
-        files.append(live_smollm2.smollm2_folder() / live_smollm2.GGUF)
-    digest = hashlib.sha256(Inputs(root).of_code(file.read_text("utf-8") for file in code).encode())
-    for file in sorted(files):
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def store(root: Path) -> Path:
-    """Return where the live page's files are stored, once they are made from the present inputs."""
-    return root / "_build" / ".live" / inputs(root)
+        folder = live_smollm2.smollm2_folder()
+        smollm2 = chapter_inputs.digest(folder, [live_smollm2.GGUF])
+    own = chapter_inputs.digest(root, FILES)
+    return hashlib.sha256(f"{own} {smollm2}".encode()).hexdigest()
 
 
 def stored(root: Path) -> Path:
@@ -206,7 +208,7 @@ def stored(root: Path) -> Path:
 
     All builds and tests share it, as builds share the chapters' results.
     """
-    folder = store(root)
+    folder = root / "_build" / ".live" / inputs(root)
     if not folder.exists():
         for older in folder.parent.glob("[0-9a-f]*"):
             shutil.rmtree(older)

@@ -11,11 +11,9 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 
 from . import deferred
 
-DATA = "book/map.yml"
 APPENDICES = "Appendices"
 HAS_QUIZ = "sdl_has_quiz"
 Route = tuple[str, set[str]]
@@ -32,18 +30,7 @@ def contents(app: Sphinx) -> dict[str, list[str]]:
 
 def map_data(app: Sphinx) -> dict:
     """Return the content of book/map.yml."""
-    data = yaml.safe_load((Path(app.srcdir) / DATA).read_text("utf-8"))
-    for source, shape, rule, names, _ in data["methods"]:
-        if (
-            source not in data["sources"]
-            or shape not in data["shapes"]
-            or rule not in ("exact", "lossy")
-        ):
-            raise ExtensionError(
-                f"{DATA}: {names} has source {source!r}, shape {shape!r}, rule {rule!r}; "
-                f"allowed are {list(data['sources'])}, {list(data['shapes'])}, exact or lossy"
-            )
-    return data
+    return yaml.safe_load((Path(app.srcdir) / "book" / "map.yml").read_text("utf-8"))
 
 
 def raw_html(text: str) -> list[nodes.Node]:
@@ -64,28 +51,28 @@ def routes(app: Sphinx) -> list[Route]:
 
 def rails(order: list[str], lines: list[Route], row: float) -> str:
     """Return the HTML of one rail for each route, beside one row of the map."""
-    parts = []
+    parts = ""
     for number, (_, stops) in enumerate(lines):
         at = [i for i, page in enumerate(order) if page in stops] or [-1]
-        marks = (
-            [f"sdl-rail-{number}"]
-            + ["sdl-above"] * (at[0] < row <= at[-1])
-            + ["sdl-below"] * (at[0] <= row < at[-1])
-        )
-        parts.append(f'<i class="{" ".join(marks)}">{"<b></b>" if row in at else ""}</i>')
-    return f'<span class="sdl-rails" aria-hidden="true">{"".join(parts)}</span>'
+        above = " sdl-above" * (at[0] < row <= at[-1])
+        below = " sdl-below" * (at[0] <= row < at[-1])
+        parts += f'<i class="sdl-rail-{number}{above}{below}">{"<b></b>" * (row in at)}</i>'
+    return f'<span class="sdl-rails" aria-hidden="true">{parts}</span>'
 
 
 def station(app: Sphinx, page: str, name: str, lines: list[Route]) -> str:
     """Return the HTML of a page on the route map: its link, its minutes and, as text, its routes."""
     on = " and ".join(route for route, stops in lines if name in stops)
     minutes = app.env.metadata[name].get("sdl_minutes")
+    time = f" <small>{minutes} min</small>" if minutes else ""
     note = f'<span class="visually-hidden">, on the route: {html.escape(on)}</span>' if on else ""
-    return (
-        "<span><a"
-        f' href="{app.builder.get_relative_uri(page, name)}">{html.escape(app.env.titles[name].astext())}</a>'
-        f"{f' <small>{minutes} min</small>' if minutes else ''}{note}</span>"
-    )
+    title = html.escape(app.env.titles[name].astext())
+    return f"<span>{link(app, page, name, title)}{time}{note}</span>"
+
+
+def link(app: Sphinx, page: str, target: str, text: str) -> str:
+    """Return the HTML of a link from one page to another."""
+    return f'<a href="{app.builder.get_relative_uri(page, target)}">{text}</a>'
 
 
 def route_map(app: Sphinx, page: str) -> list[nodes.Node]:
@@ -114,18 +101,12 @@ def route_map(app: Sphinx, page: str) -> list[nodes.Node]:
     )
 
 
-def chips(app: Sphinx, page: str, methods: list) -> str:
-    """Return the HTML of the methods in one cell, each linked to its chapter if the book has it."""
-    items = []
-    for _, _, rule, names, chapter in methods:
-        for name in names:
-            text = html.escape(name) + (
-                ' <span title="lossy as published">≈</span>' if rule == "lossy" else ""
-            )
-            if chapter in app.env.found_docs:
-                text = f'<a href="{app.builder.get_relative_uri(page, chapter)}">{text}</a>'
-            items.append(f'<li class="sdl-{rule}">{text}</li>')
-    return f"<ul>{''.join(items)}</ul>" if items else ""
+def chip(app: Sphinx, page: str, name: str, rule: str, chapter: str) -> str:
+    """Return the HTML of a method, linked to its chapter if the book has it."""
+    mark = ' <span title="lossy as published">≈</span>' if rule == "lossy" else ""
+    text = html.escape(name) + mark
+    text = link(app, page, chapter, text) if chapter in app.env.found_docs else text
+    return f'<li class="sdl-{rule}">{text}</li>'
 
 
 def method_map(app: Sphinx, page: str) -> list[nodes.Node]:
@@ -134,18 +115,22 @@ def method_map(app: Sphinx, page: str) -> list[nodes.Node]:
     heads = "".join(
         f'<th scope="col">{html.escape(shape)}</th>' for shape in data["shapes"].values()
     )
-    body = []
+    body = ""
     for source, label in data["sources"].items():
-        cells = []
-        for shape, name in data["shapes"].items():
-            here = [method for method in data["methods"] if method[:2] == [source, shape]]
-            cells.append(
-                f'<td data-shape="{html.escape(name, quote=True)}">{chips(app, page, here)}</td>'
+        body += f'<tr><th scope="row">{html.escape(label)}</th>'
+        for shape, column in data["shapes"].items():
+            chips = "".join(
+                chip(app, page, name, rule, chapter)
+                for *place, rule, names, chapter in data["methods"]
+                if place == [source, shape]
+                for name in names
             )
-        body.append(f'<tr><th scope="row">{html.escape(label)}</th>{"".join(cells)}</tr>')
+            cell = f"<ul>{chips}</ul>" if chips else ""
+            body += f'<td data-shape="{html.escape(column, quote=True)}">{cell}</td>'
+        body += "</tr>"
     return raw_html(
         '<figure class="sdl-methods"><table><caption>Drafts come from … and are verified as'
-        f" …</caption><thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        f" …</caption><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>"
         "<figcaption>A link leads to the method's chapter, or to the reason why it has none. ≈ marks"
         " a method that was published with a lossy rule.</figcaption></figure>"
     )

@@ -5,8 +5,10 @@ new run of the enumeration), on others the effect of other programs on a measure
 the live page, and the best method for each kind of text.
 """
 
-import statistics
+import re
 from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -19,6 +21,7 @@ from specdec_book.viz.captions import source_note
 from . import deferred
 from .deferred import table
 
+OUTCOMES = ("exact", "refused", "not tried")
 TREES = {
     "one pass": "a tree is verified in one pass",
     "path by path": "a tree is verified path by path",
@@ -29,69 +32,66 @@ MODELS = {
 }
 
 
-def note(*sentences: str) -> nodes.paragraph:
+def note(text: str) -> nodes.paragraph:
     """Return what is written below a table."""
-    return nodes.paragraph("", "", nodes.emphasis(text=" ".join(filter(None, sentences))))
+    return nodes.paragraph("", "", nodes.emphasis(text=text))
+
+
+def grouped(pairs: Iterable[tuple]) -> dict[Any, list]:
+    """Return the values of each key, in order."""
+    groups: dict[Any, list] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 # What the tests found lossless
 
 
-def names(kinds: Iterable[str]) -> nodes.inline:
-    """Return model types as code, with line breaks allowed between them."""
-    parts: list[nodes.Node] = []
-    for kind in kinds:
-        parts += [nodes.literal("", kind), nodes.Text(" ")]
-    return nodes.inline("", "", *parts[:-1])
-
-
-def definitions(entries: Iterable[tuple[str, nodes.Node | str]]) -> nodes.definition_list:
-    """Return a list of definitions from (term, text) pairs."""
+def definitions(entries: Iterable[tuple[str, list[nodes.Node]]]) -> nodes.definition_list:
+    """Return a list of definitions from (term, content) pairs."""
     items = nodes.definition_list()
-    for term, text in entries:
-        content = text if isinstance(text, nodes.Node) else nodes.Text(text)
-        paragraph = nodes.paragraph("", "", content)
-        items += nodes.definition_list_item(
-            "", nodes.term(text=term), nodes.definition("", paragraph)
-        )
+    for term, content in entries:
+        definition = nodes.definition("", nodes.paragraph("", "", *content))
+        items += nodes.definition_list_item("", nodes.term(text=term), definition)
     return items
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count and a noun, such as "1 type" or "3 types"."""
-    return f"{count} {noun}{'s' * (count > 1)}"
+def counted(names: list, noun: str) -> str:
+    """Return how many names there are, such as "1 type" or "3 types"."""
+    return f"{len(names)} {noun}{'s' * (len(names) > 1)}"
 
 
 def architectures(data: dict) -> nodes.definition_list:
-    """Return one entry for each outcome and reason, with its model types."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for row in data["architectures"]:
-        why = (
-            TREES[row["trees"]]
-            if row["trees"]
-            else row["reason"].split(":")[0].split(", which cannot be cut back")[0]
-        )
-        groups.setdefault((row["outcome"], why), []).append(row["kind"])
-    order = sorted(
-        groups, key=lambda key: (("exact", "refused", "not tried").index(key[0]), -len(groups[key]))
+    """Return one entry for each outcome and reason, with its model types as code.
+
+    Lines may break between the types.
+    """
+
+    def reason(row: dict) -> str:
+        trees = row["trees"]
+        return TREES[trees] if trees else re.split(":|, which cannot be", row["reason"])[0]
+
+    def code(kinds: list[str]) -> list[nodes.Node]:
+        parts = [part for kind in kinds for part in (nodes.literal("", kind), nodes.Text(" "))]
+        return [nodes.inline("", "", *parts[:-1])]
+
+    rows = (((row["outcome"], reason(row)), row["kind"]) for row in data["architectures"])
+    groups = sorted(
+        grouped(rows).items(), key=lambda group: (OUTCOMES.index(group[0][0]), -len(group[1]))
     )
     return definitions(
-        (
-            f"{outcome}, {plural(len(groups[outcome, why]), 'type')}: {why}",
-            names(groups[outcome, why]),
-        )
-        for outcome, why in order
+        (f"{outcome}, {counted(kinds, 'type')}: {why}", code(kinds))
+        for (outcome, why), kinds in groups
     )
 
 
-def distance(largest: float | None) -> str:
-    """Return a total variation from the target's distribution as text; None: not allowed."""
-    return "refused" if largest is None else "exact" if largest == 0 else f"off {largest:.2f}"
-
-
-def largest_distance(rows: list[dict], label: str) -> float | None:
-    """Return the largest distance under one sampling setting; None if the first row has none."""
-    return None if rows[0][label] is None else max(row[label] for row in rows)
+def distance(rows: list[dict], label: str) -> str:
+    """Return the largest total variation from the target's distribution; None is not allowed."""
+    if rows[0][label] is None:
+        return "refused"
+    largest = max(row[label] for row in rows)
+    return "exact" if largest == 0 else f"off {largest:.2f}"
 
 
 def rules(data: dict) -> nodes.table:
@@ -99,69 +99,56 @@ def rules(data: dict) -> nodes.table:
 
     Each cell states the largest distance over the ways of drafting.
     """
-    by_draft: dict[tuple[str, str], list[dict]] = {}
-    for row in data["rules"]:
-        by_draft.setdefault((row["rule"], row["draft"].split(",")[0]), []).append(row["distance"])
     labels = list(data["rules"][0]["distance"])
-    by_cells: dict[tuple, list[str]] = {}
-    for (rule, draft), distances in by_draft.items():
-        cells = tuple(distance(largest_distance(distances, label)) for label in labels)
-        by_cells.setdefault((rule, cells), []).append(draft)
+    rows = (((row["rule"], row["draft"].split(",")[0]), row["distance"]) for row in data["rules"])
+    cells = (
+        ((rule, *(distance(distances, label) for label in labels)), draft)
+        for (rule, draft), distances in grouped(rows).items()
+    )
     return table(
         ("rule", "draft", *labels),
         (
-            (nodes.literal("", rule), ", ".join(drafts), *cells)
-            for (rule, cells), drafts in by_cells.items()
+            (nodes.literal("", rule), ", ".join(drafts), *texts)
+            for (rule, *texts), drafts in grouped(cells).items()
         ),
     )
 
 
 def drafters(data: dict) -> nodes.definition_list:
     """Return one entry for each outcome and set of rules, with its drafters."""
-    labels, rules_of = list(data["drafters"][0]["distance"]), {}
-    for row in data["drafters"]:
-        cells = (
-            "exact" if row["greedy text"] else "differs",
-            *(distance(row["distance"][label]) for label in labels),
-        )
-        rules_of.setdefault((row["drafter"], cells), []).append(row["rule"].replace("_", " "))
-    groups: dict[tuple, list[str]] = {}
-    for (drafter, cells), names_of_rules in rules_of.items():
-        groups.setdefault((cells, tuple(names_of_rules)), []).append(drafter)
+    labels = list(data["drafters"][0]["distance"])
 
-    def outcome(cells: tuple[str, ...]) -> str:
-        if set(cells) == {"exact"}:
-            return "exact"
-        return "; ".join(map(": ".join, zip(("T = 0", *labels), cells, strict=True)))
+    def outcome(row: dict) -> str:
+        text = "exact" if row["greedy text"] else "differs"
+        cells = [text, *(distance([row["distance"]], label) for label in labels)]
+        return "exact" if {*cells} == {"exact"} else "; ".join(map(": ".join, zip(heads, cells)))
 
+    heads = ("T = 0", *labels)
+    rows = (((row["drafter"], outcome(row)), row["rule"]) for row in data["drafters"])
+    by_rules = (
+        ((outcome, ", ".join(rules).replace("_", " ")), drafter)
+        for (drafter, outcome), rules in grouped(rows).items()
+    )
     return definitions(
         (
-            f"{outcome(cells)}, {plural(len(group), 'drafter')}, under each of: "
-            + ", ".join(names_of_rules),
-            " · ".join(group),
+            f"{outcome}, {counted(group, 'drafter')}, under each of: {rules}",
+            [nodes.Text(" · ".join(group))],
         )
-        for (cells, names_of_rules), group in groups.items()
+        for (outcome, rules), group in grouped(by_rules).items()
     )
 
 
 def refusals(data: dict) -> nodes.table:
     """Return one row for each request that the library refuses, with its error."""
-    return table(
-        ("asked for", "answer"),
-        (
-            (
-                nodes.literal("", row["asked"].strip("`")) if "`" in row["asked"] else row["asked"],
-                f"{row['error']}: {row['message']}",
-            )
-            for row in data["refused"]
-        ),
-    )
+    asked = lambda text: nodes.literal("", text.strip("`")) if "`" in text else text
+    rows = ((asked(r["asked"]), f"{r['error']}: {r['message']}") for r in data["refused"])
+    return table(("asked for", "answer"), rows)
 
 
 def mutants(data: dict) -> nodes.container:
     """Return a table of changes by room (killed, survived, untested), and one of the survivors."""
     heads = ("killed", "survived", "untested", "timed out")
-    counts = (
+    rooms = (
         (nodes.literal("", room), *(str(counts[head]) for head in heads))
         for room, counts in data["rooms"].items()
     )
@@ -170,22 +157,13 @@ def mutants(data: dict) -> nodes.container:
         for row in data["survivors"]
     )
     columns = ("function", "a line", "a change of it that was not detected")
-    return nodes.container("", table(("room", *heads), counts), table(columns, survivors))
+    return nodes.container("", table(("room", *heads), rooms), table(columns, survivors))
 
 
 def found(build: Callable[[dict], nodes.Element]) -> Callable[[Recording], list[nodes.Node]]:
     """Return what shows a recording of the tests: its table and its source."""
-
-    def shown(recording: Recording) -> list[nodes.Node]:
-        data, score = recording.data, ""
-        if "score" in data:
-            score = (
-                f"{data['run']} changes were run; the tests noticed {data['score']:.0%} of them."
-            )
-        source = f"Recorded by the tests: {recording.source.replace('`', '')}."
-        return [build(data), note(source, score, data.get("note", ""))]
-
-    return shown
+    source = lambda recording: f"Recorded by the tests: {recording.source.replace('`', '')}."
+    return lambda recording: [build(recording.data), note(source(recording))]
 
 
 # The speed of decoding beside other busy programs
@@ -194,19 +172,19 @@ def found(build: Callable[[dict], nodes.Element]) -> Callable[[Recording], list[
 def speed(rows: list[dict]) -> str:
     """Return the median tokens per second over all repetitions, and their range if there are more."""
     values = sorted(row["tokens"] / seconds for row in rows for seconds in row["seconds"])
-    median = f"{statistics.median(values):.1f}"
-    return f"{median} ({values[0]:.1f} to {values[-1]:.1f})" if len(values) > 1 else median
+    span = f" ({values[0]:.1f} to {values[-1]:.1f})" if len(values) > 1 else ""
+    return f"{median(values):.1f}{span}"
 
 
 def busy_machine(recording: Recording) -> list[nodes.Node]:
     """Return a table of one row per model and setting, and the source of the recording."""
     data, lines = recording.data, []
-    keys = dict.fromkeys((row["model"], row["setting"]) for row in data["rows"])
+    groups = grouped(((row["model"], row["setting"]), row) for row in data["rows"])
     order = lambda key: ([*MODELS].index(key[0]), [*data["settings"]].index(key[1]))
-    for key in sorted(keys, key=order):
-        own = [row for row in data["rows"] if (row["model"], row["setting"]) == key]
-        loads = ([row for row in own if row["load"] == load] for load in ("quiet", "busy"))
-        lines.append((MODELS[key[0]], key[1], str(own[0]["threads"]), *map(speed, loads)))
+    for model, setting in sorted(groups, key=order):
+        rows = groups[model, setting]
+        loads = ([row for row in rows if row["load"] == load] for load in ("quiet", "busy"))
+        lines.append((MODELS[model], setting, str(rows[0]["threads"]), *map(speed, loads)))
     busy = f"{data['programs']} busy programs"
     heads = ("model", "OpenMP", "threads", "quiet, tokens/s", f"{busy}, tokens/s")
     load = max(each[0] for part, each in data["load_averages"].items() if part.startswith("quiet"))
@@ -222,49 +200,40 @@ def busy_machine(recording: Recording) -> list[nodes.Node]:
 # The races of SmolLM2 in a browser
 
 
-def race_rows(races: list[dict]) -> list[tuple[str, ...]]:
-    """Return one row per number of threads and kind of text."""
-    groups: dict[tuple, list[dict]] = {}
-    for race in races:
-        groups.setdefault((race["threads"], race["kind"]), []).append(race)
-    rows = []
-    for (threads, kind), group in groups.items():
-        turns = [value for race in group for value in race["speedups"]]
-        median = lambda get, group=group: statistics.median(map(get, group))
-        plain, drafted = (
-            f"{median(lambda race, lane=lane: race['per_second'][lane]):.0f}"
-            for lane in ("plain", "speculative")
-        )
-        speedup = f"{statistics.median(turns):.2f}×", f"{min(turns):.2f} to {max(turns):.2f}"
-        tau = f"{median(lambda race: race['tau']):.2f}"
-        rows.append((kind, str(threads), *speedup, plain, drafted, tau, str(len(group))))
-    return rows
+def race_row(threads: int, kind: str, races: list[dict]) -> tuple[str, ...]:
+    """Return the row of a number of threads and a kind of text."""
+    turns = [value for race in races for value in race["speedups"]]
+    speeds = (
+        f"{median(race['per_second'][lane] for race in races):.0f}"
+        for lane in ("plain", "speculative")
+    )
+    speedup = f"{median(turns):.2f}×", f"{min(turns):.2f} to {max(turns):.2f}"
+    tau = f"{median(race['tau'] for race in races):.2f}"
+    return kind, str(threads), *speedup, *speeds, tau, str(len(races))
 
 
-def costs(races: list[dict]) -> list[tuple[str, ...]]:
-    """Return T(1) in milliseconds, T(k)/T(1) and c for each number of threads."""
-    lines = []
-    for threads in dict.fromkeys(race["threads"] for race in races):
-        group = [race for race in races if race["threads"] == threads]
-        ratio = lambda get: statistics.median(get(race) / race["target_ms"][0] for race in group)
-        one = statistics.median(race["target_ms"][0] for race in group)
-        passes = (f"{ratio(lambda race, k=k: race['target_ms'][k]):.2f}" for k in range(1, 8))
-        lines.append(
-            (str(threads), f"{one:.1f}", *passes, f"{ratio(lambda race: race['draft_ms']):.2f}")
-        )
-    return lines
+def cost_row(threads: int, races: list[dict]) -> tuple[str, ...]:
+    """Return T(1) in milliseconds, T(k)/T(1) and c for a number of threads."""
+    one = median(race["target_ms"][0] for race in races)
+    ratios = (
+        median(([*race["target_ms"], race["draft_ms"]])[k] / race["target_ms"][0] for race in races)
+        for k in range(1, 9)
+    )
+    return str(threads), f"{one:.1f}", *(f"{ratio:.2f}" for ratio in ratios)
 
 
 def live_speed(recording: Recording) -> list[nodes.Node]:
     """Return two tables and the source of the recording."""
     races = recording.data["races"]
+    kinds = grouped(((race["threads"], race["kind"]), race) for race in races)
+    threads = grouped((race["threads"], race) for race in races)
     speeds = ("kind", "threads", "speedup", "range of the turns")
     speeds += ("plain, tokens/s", "speculative, tokens/s", "τ", "requests")
     times = ("threads", "T(1), ms", *(f"T({k})" for k in range(2, 9)), "c")
     source = source_note(f"{recording.data['browser']}; {recording.source}")
     return [
-        table(speeds, race_rows(races)),
-        table(times, costs(races)),
+        table(speeds, (race_row(*key, group) for key, group in kinds.items())),
+        table(times, (cost_row(number, group) for number, group in threads.items())),
         nodes.raw("", f'<div class="sdl-caption">{source}</div>', format="html"),
     ]
 

@@ -7,7 +7,6 @@ import threading
 import time
 from ast import literal_eval
 from pathlib import Path
-from types import SimpleNamespace
 
 import forks
 import nbformat
@@ -20,7 +19,7 @@ CONF = """
 extensions = ["myst_nb", "toy"]
 nb_execution_mode = "off"
 exclude_patterns = ["_build"]
-nb_execution_timeout = 4
+nb_execution_timeout = 20
 """
 # Plain kernels, which import less than the server of forked kernels.
 TOY = """
@@ -95,7 +94,7 @@ def test_a_failed_or_slow_chapter_costs_no_other_page(toy: Path):
     assert status == 1, output
     assert "chapters to execute: 4," in output and "chapters left: 0" in output
     assert "sum 23" in article(toy, "good").text and not article(toy, "good").select(".error")
-    for name, reason in (("fails", "ZeroDivisionError"), ("slow", "4 s of CPU time")):
+    for name, reason in (("fails", "ZeroDivisionError"), ("slow", "longer than the 20 s")):
         page = article(toy, name)
         (note,) = page.select(".admonition.error")
         assert note.find_previous("h1") and not note.find_previous(class_="cell")
@@ -132,48 +131,24 @@ def test_only_the_named_chapters_are_executed_in_a_strict_build(toy: Path):
     assert "sum 23" in article(toy, "good").text and not article(toy, "slow").select(".output")
 
 
-def test_the_longest_chapters_of_the_last_build_begin():
-    times = {"long": 40.0, "short": 9.0, execution.LONGEST[0]: 2.0}
-    records = [
-        SimpleNamespace(uri=f"/book/{name}.ipynb", data={"seconds": seconds})
-        for name, seconds in times.items()
-    ]
-    work = SimpleNamespace(
-        path=lambda name: Path(f"{name}.ipynb"),
-        cache=SimpleNamespace(list_cache_records=lambda: records),
-    )
-    chapters = ["new", "short", *execution.LONGEST[:2], "long"]
-    order = execution.Execution.longest_first(work, chapters)
-    assert order == [execution.LONGEST[1], "long", "short", execution.LONGEST[0], "new"]
-
-
 def test_the_chapters_that_begin_a_first_build_exist():
     assert all((SITE.parent / "notebooks" / f"{name}.ipynb").exists() for name in execution.LONGEST)
 
 
-@pytest.fixture
-def plain_kernels(monkeypatch):
-    """Start kernels by their command, which imports less than the server of forked kernels."""
+def test_an_interruption_ends_the_kernel(tmp_path: Path, monkeypatch):
+    """The kernel is started by its command, which imports less than the server of forked kernels."""
     monkeypatch.setattr(kernels, "CAN_FORK", False)
+    clients = []
 
-
-def test_a_chapter_that_waits_forever_is_stopped(tmp_path: Path, monkeypatch, plain_kernels):
-    def wait_less_once_it_waits():
+    def interrupt():
         while not (tmp_path / "began").exists():
             time.sleep(0.1)
-        monkeypatch.setattr(execution, "IDLE", 1)
+        execution.kill(clients[0])
 
-    threading.Thread(target=wait_less_once_it_waits, daemon=True).start()
+    threading.Thread(target=interrupt, daemon=True).start()
     path = write(tmp_path, "waits", "import time; open('began', 'w'); time.sleep(1000)")
-    run = execution.execute(path, 600, threading.Event())
-    assert "without computing" in run.failure and "code cell 1" in run.failure
-
-
-def test_an_interruption_ends_the_kernel(tmp_path: Path, plain_kernels):
-    stop = threading.Event()
-    threading.Timer(2, stop.set).start()
-    run = execution.execute(write(tmp_path, "waits", "import time; time.sleep(1000)"), 600, stop)
-    assert "interrupted" in run.failure and run.seconds < 500
+    run = execution.execute(path, 600, clients)
+    assert "died" in run.failure and "code cell 1" in run.failure and run.seconds < 500
 
 
 @pytest.mark.slow
@@ -182,27 +157,7 @@ def test_a_forked_kernel_begins_with_the_common_modules_and_without_the_builds_o
     cell = f"import sys; print({{'specdec_site', *{forks.IMPORTED}}} & {{*sys.modules}})"
     # Some libraries choose how to show a result when they are imported: only a kernel may do it.
     path = write(tmp_path, "looks", cell, "import plotly.graph_objects as go; go.Figure()")
-    run = execution.execute(path, 600, threading.Event())
+    run = execution.execute(path, 600, [])
     assert not run.failure
     assert "application/vnd.plotly.v1+json" in run.notebook.cells[2].outputs[0].data
     assert set(literal_eval(run.notebook.cells[1].outputs[0].text)) == {*forks.IMPORTED}
-
-
-COUNTING = """
-import subprocess, sys, time
-subprocess.run([sys.executable, "-c", "for _ in range(2 * 10**7): pass"])
-time.sleep(1000)
-"""
-
-
-def test_cpu_time_counts_children_and_not_waiting():
-    process = subprocess.Popen([sys.executable, "-c", COUNTING])
-    try:
-        deadline = time.monotonic() + 300
-        while execution.cpu_seconds(process.pid) < 0.3 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert execution.cpu_seconds(process.pid) >= 0.3
-    finally:
-        execution.kill(process.pid)
-        process.wait()
-    assert execution.cpu_seconds(process.pid) == 0

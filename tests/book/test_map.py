@@ -43,7 +43,11 @@ def test_a_dead_end_is_reported():
     assert "no sentence" in dead_end("FLy", HERE, CATALOG.replace("**FLy**", "**Fly**"))
 
 
-def test_each_method_occurs_once():
+def test_each_method_occurs_once_in_a_cell_of_the_map():
+    data = yaml.safe_load(MAP)
+    for source, shape, rule, names, _ in data["methods"]:
+        is_known = source in data["sources"] and shape in data["shapes"]
+        assert is_known and rule in ("exact", "lossy"), names
     names = [name for name, _ in METHODS]
     assert sorted(set(names)) == sorted(names)
 

@@ -83,67 +83,6 @@ def test_a_tap_or_a_sideways_swipe_sets_a_chart_and_others_scroll(mounted, widge
     assert all(a < b for a, b in zip(values()[-1:], tapped[-1:]))
 
 
-@pytest.mark.browser
-def test_the_roofline_stays_in_its_frame_at_the_ends_of_its_sliders(used):
-    """No line leaves the plot, no text leaves the card, and only drawn roofs have a name.
-
-    Every slider is set to both ends, alone and in pairs.
-    """
-    page = used(Roofline())
-    open_phone_folds(page)
-    low = {"bandwidth": 1e9, "throughput": 1e10, "parameters": 1e6, "cache": 0}
-    high = {"bandwidth": 1e13, "throughput": 1e16, "parameters": 1e12, "cache": 1e11}
-    settings = [{name: ends[name]} for ends in (low, high) for name in ends]
-    settings += [
-        {"bandwidth": 1e9, "throughput": 1e16},
-        {"bandwidth": 1e13, "throughput": 1e10},
-        {"parameters": 1e6, "cache": 1e11},
-        {"parameters": 1e12, "throughput": 1e10, "batch": 256, "tokens": 32},
-    ]
-    start = {
-        "bandwidth": 2e12,
-        "throughput": 312e12,
-        "parameters": 70e9,
-        "cache": 0,
-        "batch": 1,
-        "tokens": 1,
-    }
-    for setting in settings:
-        page.evaluate(
-            "(values) => Object.entries(values).forEach(([name, v]) => model.set(name, v))",
-            start | setting,
-        )
-        roofs = page.get_by_role("img", name="The roofline")
-        outside, named, drawn = roofs.evaluate("""(svg) => {
-          const frame = svg.closest(".sdl").getBoundingClientRect(), box = svg.getBoundingClientRect();
-          const beyond = (node, around) => {
-            const r = node.getBoundingClientRect();
-            return r.left < around.left - 1 || r.right > around.right + 1
-              || r.top < around.top - 1 || r.bottom > around.bottom + 1;
-          };
-          const plane = { left: box.left + 60, right: box.right, top: box.top, bottom: box.bottom - 38 };
-          const texts = [...svg.querySelectorAll("text")];
-          const words = texts.filter((node) => beyond(node, frame)).map((node) => node.textContent);
-          const lines = [...svg.querySelectorAll("path, line")].filter((node) => beyond(node, plane));
-          const named = texts.map((t) => t.textContent).filter((t) => t.endsWith("roof"));
-          const roofs = [...svg.querySelectorAll("path")].map((path) => path.getAttribute("stroke"));
-          return [[...words, ...lines.map((node) => node.outerHTML)], named, roofs];
-        }""")
-        assert outside == [], setting
-        assert {
-            "memory roof": "var(--sdl-one)",
-            "arithmetic roof": "var(--sdl-other)",
-        }.keys() >= set(named) and len(named) <= len(drawn), setting
-        assert all(
-            color in drawn
-            for name, color in (
-                ("memory roof", "var(--sdl-one)"),
-                ("arithmetic roof", "var(--sdl-other)"),
-            )
-            if name in named
-        ), setting
-
-
 # The speedup explorer -----------------------------------------------------------------------------
 
 

@@ -46,11 +46,18 @@ def answer_predictions(page) -> None:
         assert details.get_attribute("open") is None
         choices = box.locator(".sdl-choice")
         if choices.count():
-            choice = choices.first
-            choice.focus()
+            choices.first.focus()
             page.keyboard.press("Enter")
-            assert choice.get_attribute("aria-pressed") == "true"
-            assert choice.inner_text() in box.locator(".sdl-said").inner_text()
+            assert choices.first.get_attribute("aria-pressed") == "true"
+            verdicts = []
+            for choice in choices.all():
+                choice.click()
+                verdicts.append(choice.get_attribute("data-verdict"))
+                said = box.locator(".sdl-said").inner_text()
+                assert choice.inner_text() in said
+                assert said[0] == ("✓" if verdicts[-1] == "right" else "✗")
+            assert verdicts.count("right") == 1 == len(verdicts) - verdicts.count("wrong")
+            assert " / " not in box.locator(".sdl-question").inner_text(), "the choices are buttons"
         else:
             box.locator("summary").first.click()
         assert details.get_attribute("open") is not None

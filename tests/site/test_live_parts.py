@@ -19,63 +19,33 @@ from specdec_lite.texts.corpus import held_out_text
 TOKENIZER = SHIPPED / "target" / "tokenizer.json"
 
 
+ODD = (
+    "¦ ¦\n\n¦\x00¦\ufeffa¦a\ufeff¦\r\n\r\n¦   x¦x   ¦def f(x):\n\treturn x¦'s's¦<|endoftext|>"
+    "¦a<|endoftext|><|endoftext|> b¦𝔘𝔫𝔦¦१२३¦Ǆ ǅ¦عربى¦漢字かな¦👩‍👩‍👧‍👦¦\x7f\x80\x9f"
+).split("¦")
+
+
 def texts() -> list[str]:
     """Return 500 texts: lines of held-out documents, and strings of every Unicode category.
 
     Control characters are included.
     """
     draw = random.Random(5)
-    lines = [
-        line
-        for document in held_out_text()["prose"] + held_out_text()["code"]
-        for line in document.splitlines(keepends=True)
-    ]
+    documents = [*held_out_text()["prose"], *held_out_text()["code"]]
+    lines = "".join(documents).splitlines(keepends=True)
     kinds: dict[str, list[str]] = {}
     for code in range(0x11_0000):
         if (category := unicodedata.category(chr(code))) not in ("Cs", "Cn", "Co"):
             kinds.setdefault(category, []).append(chr(code))
-    pools = (
-        list(kinds.values())
-        + [
-            list(" \t\n\r\x00\x1c\x85\xa0\u2028\u200b\ufeff'"),
-            ["'s", "'LL", "'re ", "  ", "<|endoftext|>", "<|end", "🙂", "e\u0301"],
-        ]
-        * 3
-    )
+    spaces = list(" \t\n\r\x00\x1c\x85\xa0\u2028\u200b\ufeff'")
+    words = ["'s", "'LL", "'re ", "  ", "<|endoftext|>", "<|end", "🙂", "e\u0301"]
+    pools = [*kinds.values(), *[spaces, words] * 3]
     mixed = [
         "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randrange(40)))
         for _ in range(240)
     ]
-    windows = [
-        "".join(lines[at : at + draw.randrange(1, 6)])
-        for at in (draw.randrange(len(lines)) for _ in range(240))
-    ]
-    return (
-        [
-            "",
-            " ",
-            "\n\n",
-            "\x00",
-            "\ufeffa",
-            "a\ufeff",
-            "\r\n\r\n",
-            "   x",
-            "x   ",
-            "def f(x):\n\treturn x",
-            "'s's",
-            "<|endoftext|>",
-            "a<|endoftext|><|endoftext|> b",
-            "𝔘𝔫𝔦",
-            "१२३",
-            "Ǆ ǅ",
-            "عربى",
-            "漢字かな",
-            "👩‍👩‍👧‍👦",
-            "\x7f\x80\x9f",
-        ]
-        + mixed
-        + windows
-    )
+    starts = [draw.randrange(len(lines)) for _ in range(240)]
+    return ODD + mixed + ["".join(lines[at : at + draw.randrange(1, 6)]) for at in starts]
 
 
 def test_the_tokenizer_equals_that_of_hugging_face(tmp_path: Path):

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, patience
-from gguf import GGMLQuantizationType, quants
+from gguf import GGMLQuantizationType, GGUFReader, quants
 from node import add_kernels, live_module, page_logits
 from specdec_site import live, live_smollm2
+from tiny_gguf import tiny_gguf
 
 from specdec_lite import generate, load_smollm2
 from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter
-from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.gguf_file import split_halves
-from specdec_lite.loading.smollm2 import smollm2_folder
+from specdec_lite.loading.checkpoints import load_model
+from specdec_lite.loading.gguf_file import convert
+from specdec_lite.loading.smollm2 import GGUF, smollm2_folder
 from specdec_lite.loading.weights import pack, unpack, write_deflated
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
@@ -42,76 +43,15 @@ def quantized(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return raw, quants.dequantize(raw, TYPES[bits])
 
 
-def interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Reorder rows from Hugging Face's order to GGUF's: the inverse of `split_halves`."""
-    order = split_halves(torch.arange(len(weight))[:, None], heads)[:, 0]
-    return weight[order.argsort()]
-
-
 class SmallFile:
     """A model of SmolLM2's form in four bits: for the page in `folder`, and in PyTorch as `model`."""
 
     def __init__(self, folder: Path):
-        torch.manual_seed(3)
-        config = TransformerConfig(
-            vocab_size=64,
-            hidden_size=64,
-            intermediate_size=96,
-            num_layers=2,
-            num_heads=2,
-            num_kv_heads=1,
-            head_size=32,
-            tied=True,
-        )
-        self.model = Transformer(config).requires_grad_(False)
-        tensors, state = [], self.model.state_dict()
-
-        def add(name: str, own: str, rows=slice(None), bits: int = 4, heads: int = 0) -> None:
-            weight = state[own][rows]
-            weight.copy_(torch.randn_like(weight) * (0.3 if weight.dim() > 1 else 0.1))
-            if weight.dim() == 1:
-                weight.add_(1)
-                raw = weight.numpy().copy()
-            else:
-                raw, meant = quantized(weight.numpy(), bits)
-                weight.copy_(torch.from_numpy(meant))
-                raw = interleaved(raw, heads) if heads else raw
-            tensors.append(SimpleNamespace(name=f"{name}.weight", data=raw))
-
-        add("token_embd", "embedding.weight", bits=8)
-        add("output_norm", "norm.weight")
-        for layer in range(config.num_layers):
-            block, own = f"blk.{layer}", f"blocks.{layer}"
-            add(f"{block}.attn_q", f"{own}.qkv.weight", slice(0, 64), heads=2)
-            add(f"{block}.attn_k", f"{own}.qkv.weight", slice(64, 96), heads=1)
-            add(f"{block}.attn_v", f"{own}.qkv.weight", slice(96, 128))
-            add(f"{block}.attn_output", f"{own}.out.weight")
-            add(f"{block}.ffn_gate", f"{own}.gate_up.weight", slice(0, 96))
-            add(f"{block}.ffn_up", f"{own}.gate_up.weight", slice(96, 192))
-            add(f"{block}.ffn_down", f"{own}.down.weight")
-            add(f"{block}.attn_norm", f"{own}.norm1.weight")
-            add(f"{block}.ffn_norm", f"{own}.norm2.weight")
-        self.model.load_state_dict(state)
-        fields = {
-            "attention.head_count": 2,
-            "attention.head_count_kv": 1,
-            "block_count": 2,
-            "embedding_length": 64,
-            "feed_forward_length": 96,
-            "rope.dimension_count": 32,
-            "vocab_size": 64,
-            "rope.freq_base": config.rope_theta,
-            "attention.layer_norm_rms_epsilon": config.norm_eps,
-        }
-        reader = SimpleNamespace(
-            tensors=tensors,
-            fields={
-                f"llama.{name}": SimpleNamespace(contents=lambda value=value: value)
-                for name, value in fields.items()
-            },
-        )
+        tiny_gguf(folder / GGUF)
+        convert(folder / GGUF, folder, "a small model")
+        self.model = load_model(folder, "cpu", "float32").model
         file = live_smollm2.PackedFile()
-        target = live_smollm2.add_target(file, reader)
+        target = live_smollm2.add_target(file, GGUFReader(folder / GGUF))
         head = {"config": target["config"] | {"layers": 1, "tied": False, "vocab": 16}}
         head["tensors"] = {
             "fuse": file.matrix(quantized(np.zeros((64, 128)), 8)[0], 8),
@@ -150,8 +90,8 @@ def test_logits_of_four_bit_weights_equal_those_of_pytorch(small, kernel):
     """Passes of 1 to 8 tokens, a prompt of several chunks, and a rollback."""
     draw = random.Random(1)
     tokens = [draw.randrange(64) for _ in range(80)]
-    passes, start = passes_over(tokens, (*range(1, 9), 40))
-    rows = logits(small.folder, passes, 64, kernel)
+    passes, start = passes_over(tokens, (*range(1, 9), 20))
+    rows = logits(small.folder, passes, small.model.config.vocab_size, kernel)
     expected = small.model(torch.tensor([tokens[:start]]))[0].numpy()
     assert np.abs(rows[:start] - expected).max() < 1e-4
     assert np.abs(rows[start:] - expected[10:14]).max() < 1e-4

@@ -120,16 +120,6 @@ def test_the_larger_archive_carries_smollm2_in_scripts(tmp_path: Path):
         assert "smollm2.scripts = 2;" in large.read(f"{folder}engine.js").decode()
 
 
-def test_an_archive_of_the_same_files_is_kept(tmp_path: Path):
-    (tmp_path / "page.html").write_text("<p>one</p>")
-    day = date(2026, 1, 1)
-    packed = archive.pack(tmp_path, day)
-    packed.write_bytes(packed.read_bytes() + b" ")  # a mark at its end
-    assert archive.pack(tmp_path, day).read_bytes().endswith(b" ")
-    (tmp_path / "page.html").write_text("<p>two</p>")
-    assert not archive.pack(tmp_path, day).read_bytes().endswith(b" ")
-
-
 @pytest.mark.browser
 @pytest.mark.slow
 def test_smollm2_answers_from_the_larger_archive(open_page, book: Path, tmp_path: Path):

@@ -1,11 +1,9 @@
 """Every page of the published book is drawn, readable, accessible and small, in a real browser."""
 
 import gzip
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,15 +20,12 @@ from browsing import (
     figure_faults,
     inks,
     layout_faults,
-    look,
     pages_with,
-    parsed,
     scroll_through,
     show,
     stand_still,
     unfold,
 )
-from bs4 import BeautifulSoup
 
 PHONE_FAULTS = """() => [
   ...[...document.querySelectorAll('article div.math')]
@@ -132,75 +127,6 @@ def test_a_chapter_begins_with_its_picture_and_has_at_most_nine_screens(open_pag
     stand_still(page)
     first = page.evaluate(FIRST_PICTURE)
     assert first["lines"] < 2.5 and first["end"] <= 700 and not first["folded"], first
-
-
-MARKUP = re.compile(r"\]\([^()\s]+\)|\$[^$\n]{1,60}\$|\*\*\w|(?<![\w*])\*\w[^*\n]{0,60}\*(?!\w)")
-"""Markdown that was not converted: a link, a formula, bold text or emphasis."""
-
-
-@pytest.mark.parametrize("page_name", PAGES)
-def test_no_text_shows_its_markup(book: Path, page_name: str):
-    """A text that follows `</details>` without an empty line, or a comment, would not be converted."""
-    soup = BeautifulSoup((book / page_name).read_text("utf-8"), "html.parser")
-    for node in soup.select("pre, code, script, style, .math, mjx-container, .sdl-interactive"):
-        node.decompose()
-    texts = [article.get_text(" ") for article in soup.select("article")]
-    assert [match[0] for text in texts for match in MARKUP.finditer(text)] == []
-
-
-@pytest.mark.parametrize("page_name", pages_with(FIGURES))
-def test_a_figure_states_its_finding_and_no_two_traces_differ_only_in_color(
-    book: Path, page_name: str
-):
-    """Traces in the legend differ in their line, symbol, pattern or width."""
-    titles = [
-        title.get_text() if (title := figure.select_one(".sdl-finding")) else ""
-        for figure in parsed(book / page_name).select(".sdl-figure")
-    ]
-    assert [title for title in titles if not is_sentence(title)] == []
-    same = []
-    for plot in parsed(book / page_name).select(FIGURES):
-        named = [
-            trace
-            for trace in json.loads(plot.script.string)["data"]
-            if trace.get("showlegend", True)
-        ]
-        same += [
-            f"{plot['aria-label'][:60]}: {a.get('name')} and {b.get('name')}"
-            for a, b in combinations(named, 2)
-            if look(a) == look(b)
-        ]
-    assert same == []
-
-
-# Finite verbs of the titles; add the verb of a new title here.
-VERBS = set(
-    """agrees are ask asks be beat beats begin begins binds bring brings came can climbs come comes cost
-    costs cuts depends do does falls feel feels fill fills find finds gains get gets give gives go goes
-    grow grows halves has have help helps improves is keep keeps leave leaves level levels lie
-    lies lose loses make makes may meet meets miss move moves narrow narrows need needs outlast
-    outweigh outweighs pay pays peak peaks pull pulls raises reach reaches read reads rise rises rose
-    save saves say says sees share shares shrinks stand stands stay stays stop stops take takes
-    teaches tell tells tie ties turn turns waits win wins write writes""".split()
-)
-
-
-def is_sentence(title: str) -> bool:
-    """Return whether a title has at least four words and a verb: it is more than a label."""
-    words = re.findall(r"[^\W\d_]+", title.lower())
-    return len(words) >= 4 and not VERBS.isdisjoint(words)
-
-
-def test_labels_are_not_sentences():
-    assert is_sentence("Later positions need not be harder")
-    assert not is_sentence("Tokens per pass, at temperature 1") and not is_sentence("It pays")
-
-
-@pytest.mark.browser
-def test_a_page_is_dark_immediately_for_a_reader_who_prefers_it(open_page):
-    assert (
-        open_page(START, scheme="dark").evaluate("document.documentElement.dataset.theme") == "dark"
-    )
 
 
 @pytest.mark.browser

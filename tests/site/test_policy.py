@@ -1,9 +1,6 @@
 """A page's policy: nothing is asked of other hosts, whatever gets into a page."""
 
-from pathlib import Path
-
 import pytest
-from browsing import PAGES
 from bs4 import BeautifulSoup
 from specdec_site.policy import POLICY, restrict
 
@@ -52,14 +49,6 @@ def test_no_way_leads_to_another_host(chromium, directive: str):
     )  # Playwright's wait_for_function evaluates a string, which the policy refuses too
     assert refused.startswith(directive)
     page.close()
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_has_it_before_what_it_loads(book: Path, name: str):
-    soup = BeautifulSoup((book / name).read_text("utf-8"), "html.parser")
-    first = soup.head.find(["script", "link", "style"])
-    (tag,) = soup.head.find_all("meta", attrs={"http-equiv": "Content-Security-Policy"})
-    assert tag["content"] == POLICY and tag in first.find_all_previous("meta")
 
 
 @pytest.mark.browser

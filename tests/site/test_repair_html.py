@@ -5,7 +5,7 @@ from pathlib import Path
 import cards
 import pytest
 import tinycss2
-from browsing import CHAPTERS, FIRST_CHAPTER, PAGES, START, parsed
+from browsing import FIRST_CHAPTER, START
 from bs4 import BeautifulSoup, Comment
 from conftest import ROOT
 from docutils import nodes
@@ -17,26 +17,96 @@ from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from test_terms import PAGE, soup_of
 
-TRACE = (
-    '<div class="sdl-text"><span class="sdl-token">if x:<span class="sdl-newline">⏎</span>\n'
-    '    </span><ins class="sdl-token">    </ins><del>\n  y</del></div>'
+
+def repaired(text: str) -> BeautifulSoup:
+    return repair(PAGE.format(text), "https://example.org/")
+
+
+def table_of(*rows: list[str]) -> str:
+    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
+    return f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>"
+
+
+FOLD = (
+    '<details class="admonition hide {}"><summary><p class="collapsed">{}</p>'
+    '<p class="expanded">Hide the code</p></summary></details>'
 )
+MARK = "<!-- recorded: norms: EAGLE-1, T = 0, some.long_name.of_a_value(16 GB), γ + 1 -->"
+WIDE = [["model", *(f"at k = {k}" for k in range(9))], *[["float32", *["0.123456"] * 9]] * 10]
+REPAIRS = {
+    "a trace keeps its indentation": (
+        '<div class="sdl-text"><span>if x:<span>⏎</span>\n    </span><ins>    </ins><del>\n  y</del>'
+        "</div>",
+        {".sdl-text": ["if x:⏎\n        \n  y"]},
+    ),
+    "a paragraph with a source is a caption": (
+        '<p><em>finding</em> <details class="sdl-source"><summary>i</summary></details></p>',
+        {"article > div.sdl-caption > details": ["i"], "article > p": []},
+    ),
+    "printed text wraps, printed columns do not": (
+        "<div class='cell_output'><pre>a text\n  of words</pre><pre>a  1\nb  2</pre></div>",
+        {"pre.sdl-words": ["a text\n  of words"]},
+    ),
+    "formulas beside each other are split": (
+        r'<div class="math">\[a = 1, \qquad b = 2.\]</div>'
+        r'<div class="math">\[\begin{aligned} c \qquad d \end{aligned}\]</div>',
+        {".math span": [r"\[a = 1,\]", r"\[b = 2.\]"], ".sdl-rows[data-plain^='a = 1']": ...},
+    ),
+    "a short name is on one line": (
+        "<h2>Top-p, top-k and γ + 1</h2><dt>top-k</dt><pre>top-k</pre>",
+        {".sdl-nobreak": ["Top-p", "top-k", "γ + 1"], "h2": ["Top-p, top-k and γ + 1"]},
+    ),
+    "a dot stays with the part before it": (
+        "<p><em>a</em> · <a>open</a></p><pre>1 · 2</pre>",
+        {"p": ["a\u00a0· open"], "pre": ["1 · 2"]},
+    ),
+    "a number stays with its unit, and an interval is whole": (
+        "<p>reads in 2 ms, 58 % of [1.47, 1.72], 8 rows; section 2</p><pre>2 ms</pre>",
+        {
+            "p": ["reads in 2\u00a0ms, 58\u00a0% of [1.47,\u00a01.72], 8 rows; section\u00a02"],
+            "pre": ["2 ms"],
+        },
+    ),
+    "a value in a table is whole": (
+        table_of(["a", "b"], ["question, T = 0", "16 GB"]),
+        {"tbody td": ["question, T\u00a0=\u00a00", "16\u00a0GB"]},
+    ),
+    "an option keeps its hyphens": (
+        "<p><code>--draft-max 4</code></p><pre>--draft-max</pre>",
+        {"code .sdl-nobreak": ["--draft"], "code": ["--draft-max 4"], "pre span": []},
+    ),
+    "an open fold of an output keeps its title": (
+        FOLD.format("below-input", "Measured: a table") + FOLD.format("above-input", "Show"),
+        {
+            "[data-kind=measured]": ["Measured:"] * 2,
+            ".expanded": ["Measured: a table", "Hide the code"],
+        },
+    ),
+    "a mark of a quoted number stays a comment": (
+        f"<p>From .34{MARK} to .43.</p>{table_of(['a'], [f'.34{MARK}'], [f'<code>b.c{MARK}</code>'])}",
+        {"p": ["From .34 to .43."], "tbody td": [".34", "b.c"]},
+    ),
+    "a table of numbers becomes cards if it is wide and short": (
+        table_of(*WIDE[:2]) + table_of(*WIDE) + table_of(["model", "k = 1"], ["float32", "0.12"]),
+        {".sdl-stack td:first-child": ["model", "float32"], "td.sdl-brief": ["0.123456"] * 9},
+    ),
+}
 
 
-def test_a_trace_keeps_its_indentation():
-    assert TRACE in str(repair(PAGE.format(TRACE), "https://example.org/"))
-    plain = str(BeautifulSoup(PAGE.format(TRACE), "html.parser"))
-    assert TRACE not in plain, "the parser's default keeps the whitespace too"
-
-
-def test_a_paragraph_with_a_source_is_a_caption():
-    text = '<p><em>finding</em> <details class="sdl-source"><summary>i</summary></details></p>'
-    line = repair(PAGE.format(text), "https://example.org/").select_one("article > *")
-    assert (line.name, line["class"]) == ("div", "sdl-caption") and line.details
+@pytest.mark.parametrize("text, shown", REPAIRS.values(), ids=REPAIRS)
+def test_a_page_is_repaired(text: str, shown: dict[str, list[str]]):
+    """Each selector has elements with these texts."""
+    soup = repaired(text)
+    for selector, texts in shown.items():
+        found = [part.get_text() for part in soup.select(selector)]
+        assert found == texts if texts is not ... else found, selector
+    is_comment = lambda string: isinstance(string, Comment)
+    assert len(soup.article.find_all(string=is_comment)) == text.count("<!--")
 
 
 def test_a_built_page_gets_its_own_card_when_the_cards_are_drawn():
-    built = str(repair(PAGE.format("<p>text</p>"), "https://example.org/"))
+    built = str(repaired("<p>text</p>"))
     own = cards.with_own_card(built, "13_eagle")
     assert '"https://example.org/_static/cards/13_eagle.png"' in own
     assert own.replace("/cards/13_eagle.png", "/card.png") == built
@@ -55,57 +125,6 @@ def test_page_numbers_come_from_the_file_names(tmp_path: Path):
         "book/glossary": None,
     }
     assert {page: number(page, tmp_path) for page in names} == names
-
-
-def test_built_traces_are_indented(book: Path):
-    """A line of generated Python keeps its indentation."""
-    texts = [
-        trace.get_text()
-        for name in PAGES
-        if (book / name).exists()
-        for trace in BeautifulSoup(
-            (book / name).read_text("utf-8"), "html.parser", preserve_whitespace_tags={"div"}
-        ).select(".sdl-trace .sdl-text")
-    ]
-    assert sum("⏎" in text for text in texts) > 1
-    assert all("⏎\n" in text for text in texts if "⏎" in text)
-    assert sum("⏎\n    " in text for text in texts) > 1, "those of generated code"
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("page_name", [CHAPTERS[0]])
-def test_a_prediction_shows_whether_it_is_right(open_page, page_name: str):
-    page = open_page(page_name)
-    box = page.locator(".sdl-predict-box").first
-    assert " / " not in box.locator(".sdl-question").inner_text(), "the choices are buttons"
-    verdicts = []
-    for choice in box.locator(".sdl-choice").all():
-        choice.click()
-        verdicts.append(choice.get_attribute("data-verdict"))
-        assert box.locator(".sdl-said").inner_text()[0] == ("✓" if verdicts[-1] == "right" else "✗")
-    assert sorted(verdicts) == ["right", "wrong", "wrong"]
-
-
-@pytest.mark.parametrize("page_name", PAGES)
-def test_a_page_has_drawn_formulas_one_sheet_without_the_icons_font_and_one_script(
-    book: Path, page_name: str
-):
-    page = parsed(book / page_name)
-    for formula in page.select(".math"):
-        assert formula.select("mjx-container > svg")
-        assert formula.select_one("mjx-assistive-mml > math")
-    glyphs = {path["id"] for path in page.select("body > svg path[id]")}
-    assert {use["href"][1:] for use in page.select(".math use")} <= glyphs
-    assert "mathjax" not in " ".join(s.get("src", "") for s in page.select("script")).lower()
-    sheets = [link["href"].partition("?")[0] for link in page.select("link[rel=stylesheet]")]
-    assert [sheet.rpartition("/")[2] for sheet in sheets if "sphinx-design" not in sheet] == [
-        bundle.SHEET
-    ]
-    files = [book / page_name / ".." / sheet for sheet in sheets]
-    assert not any(bundle.ICON_FONT in file.resolve().read_text("utf-8") for file in files)
-    first = page.head.find(["script", "link"])
-    assert first.name == "script" and "prefers-color-scheme" in first.string, "before any sheet"
-    assert len(page.select(".logo__image")) == 1
 
 
 def test_formulas_share_glyphs_and_invalid_tex_is_an_error():
@@ -150,111 +169,19 @@ def test_a_finished_page_loads_the_new_bundle_of_the_same_parts(tmp_path: Path):
     assert again.count(f"_static/{bundle.SCRIPT}?v=") == again.count(f"{bundle.SHEET}?v=") == 1
 
 
-def test_only_a_long_table_has_fixed_column_widths():
-    row = "<tr><td>p</td><td>many words in one cell here</td><td>some more words there</td></tr>"
-    table = lambda rows: (
-        "<table><thead><tr><td>a</td><td>b</td><td>c</td></tr></thead>"
-        f"<tbody>{row * rows}</tbody></table>"
+def test_a_long_table_has_fixed_column_widths_that_break_no_word():
+    heads, row = (
+        [*"aaaaaa", "predicted"],
+        ["question, T = 0", "16 GB", *["some words, and more"] * 5],
     )
-    (long, short) = repair(PAGE.format(table(12) + table(11)), "https://example.org/").select(
+    long, short = repaired(table_of(heads, *[row] * 12) + table_of(heads, *[row] * 11)).select(
         "table"
     )
     widths = [float(col["style"].split()[1].rstrip("%")) for col in long.select("col")]
-    assert abs(sum(widths) - 100) < 0.2 and widths[0] < widths[2] < widths[1]
-    assert not short.select("col") and "sdl-stack" in short["class"]
-
-
-def table_of(rows: list[list[str]]) -> str:
-    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
-    return f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def test_a_table_of_numbers_becomes_cards_only_if_it_is_wide_and_short():
-    wide = [["model", *(f"at k = {k}" for k in range(9))]]
-    row = ["float32", *["0.123456"] * 9]
-    tables = [[*wide, row], wide + [row] * 9, [["model", "k = 1"], ["float32", "0.12"]]]
-    page = PAGE.format("".join(map(table_of, tables)))
-    tables = repair(page, "https://example.org/").select("table")
-    assert ["sdl-stack" in table.get("class", []) for table in tables] == [True, False, False]
-    brief = ["sdl-brief" in cell.get("class", []) for cell in tables[0].select("tbody td")]
-    assert brief == [False] + [True] * 9
-
-
-def test_printed_text_wraps_but_printed_columns_do_not():
-    output = "<div class='cell_output'><pre>a text\n  of words</pre><pre>a  1\nb  2</pre></div>"
-    words, columns = repair(PAGE.format(output), "https://example.org/").select("pre")
-    assert "sdl-words" in words["class"] and not columns.get("class")
-
-
-def test_formulas_beside_each_other_are_split_and_short_names_are_not():
-    text = (
-        r'<h2>Top-p, top-k and γ + 1</h2><dt>top-k</dt><div class="math">\[a = 1, \qquad b = 2.\]</div>'
-        r'<div class="math">\[\begin{aligned} c \qquad d \end{aligned}\]</div><pre>top-k</pre>'
-    )
-    soup = repair(PAGE.format(text), "https://example.org/")
-    assert [span.get_text() for span in soup.select(".math span")] == [r"\[a = 1,\]", r"\[b = 2.\]"]
-    assert soup.select_one(".sdl-rows")["data-plain"].startswith("a = 1")
-    names = [name.get_text() for name in soup.select(".sdl-nobreak")]
-    assert names == ["Top-p", "top-k", "γ + 1"] and not soup.select("dt span")
-    assert soup.h2.get_text() == "Top-p, top-k and γ + 1" and not soup.select("pre span")
-
-
-def test_a_dot_stays_with_the_part_before_it():
-    soup = repair(PAGE.format("<p><em>a</em> · <a>open</a></p><pre>1 · 2</pre>"), "https://e.org/")
-    assert "\u00a0· " in soup.p.get_text() and soup.pre.get_text() == "1 · 2"
-
-
-def test_a_comment_stays_a_comment():
-    """The marks of quoted numbers are comments; one with a name or a value became text."""
-    mark = "<!-- recorded: norms: EAGLE-1, T = 0, some.long_name.of_a_value(16 GB), γ + 1 -->"
-    page = f"""<html><head><title>t</title></head><body><article><p>From .34{mark} to .43.</p>
-      <table><tr><td>.34{mark}</td><td><code>a.name{mark}</code></td></tr></table></article></body></html>"""
-    repaired = repair(page, "https://example.org/")
-    assert len(repaired.find_all(string=lambda text: isinstance(text, Comment))) == 3
-    assert "recorded" not in repaired.get_text()
-
-
-def test_a_number_in_the_text_stays_with_its_unit_and_an_interval_is_whole():
-    text = "<p>reads in 2 ms, 58 % of [1.47, 1.72], 8 rows; section 2</p><pre>2 ms</pre>"
-    soup = repair(PAGE.format(text), "https://example.org/")
-    assert soup.p.get_text() == (
-        "reads in 2\u00a0ms, 58\u00a0% of [1.47,\u00a01.72], 8 rows; section\u00a02"
-    )
-    assert soup.pre.get_text() == "2 ms"
-
-
-def test_an_option_keeps_its_hyphens_and_no_other_character():
-    text = "<p><code>--draft-max 4</code></p><pre>--draft-max</pre>"
-    soup = repair(PAGE.format(text), "https://example.org/")
-    assert soup.select_one("code .sdl-nobreak").get_text() == "--draft"
-    assert soup.code.get_text() == "--draft-max 4" and not soup.select("pre span")
-
-
-def test_an_open_fold_of_an_output_keeps_its_title():
-    fold = (
-        '<details class="admonition hide {}"><summary><p class="collapsed">{}</p>'
-        '<p class="expanded">Hide the code</p></summary></details>'
-    )
-    text = fold.format("below-input", "Measured: a table") + fold.format("above-input", "Show")
-    page = repair(PAGE.format(text), "https://example.org/")
-    assert [kind.get_text() for kind in page.select("[data-kind=measured]")] == ["Measured:"] * 2
-    titles = page.select(".expanded")
-    assert [title.get_text() for title in titles] == ["Measured: a table", "Hide the code"]
-
-
-def test_a_long_table_breaks_no_word_and_no_value():
-    row = (
-        "<tr><td>question, T = 0</td><td>16 GB</td>" + "<td>some words, and more</td>" * 5 + "</tr>"
-    )
-    heads = "<td>a</td>" * 6 + "<td>predicted</td>"
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{row * 12}</tbody></table>"
-    soup = repair(PAGE.format(table), "https://example.org/")
-    widths = [float(col["style"].split()[1].rstrip("%")) for col in soup.select("col")]
+    assert abs(sum(widths) - 100) < 0.4 and widths[1] < widths[2]
     assert widths[0] > 100 * len("question,") / phone_tables.LINE
     assert widths[6] > 100 * len("predicted") / phone_tables.LINE
-    assert soup.td.find_next("tbody").td.get_text() == "question, T\u00a0=\u00a00"
-    assert soup.select_one("tbody td + td").get_text() == "16\u00a0GB"
+    assert not short.select("col") and "sdl-stack" in short["class"]
 
 
 @pytest.mark.browser

@@ -13,154 +13,111 @@ from specdec_site.tables import MAX_ROWS, figure_table
 from specdec_book.viz import cells, figure
 
 
-def tables(*traces, **layout) -> list[list[list[str]]]:
-    """Return the rows of each table of a figure, the headings first.
+def tables(fig: go.Figure) -> list[list[str]]:
+    """Return the rows of each table of a figure, the headings first, as "cell | cell".
 
     The figure is converted to plotly's JSON, as the book's renderer receives it.
     """
-    soup = BeautifulSoup(
-        figure_table(json.loads(go.Figure(traces, layout).to_json())), "html.parser"
-    )
-    return [
-        [[cell.get_text() for cell in row.select("th, td")] for row in table.select("tr")]
-        for table in soup.select("table")
-    ]
+    soup = BeautifulSoup(figure_table(json.loads(fig.to_json())), "html.parser")
+    text = lambda row: " | ".join(cell.get_text() for cell in row.select("th, td"))
+    return [[text(row) for row in table.select("tr")] for table in soup.select("table")]
 
 
-def spans(orientation: str, **changed) -> go.Bar:
-    along, across = ("x", "y") if orientation == "h" else ("y", "x")
-    return go.Bar(
-        **(
-            {
-                "name": "weights",
-                "orientation": orientation,
-                along: [2.5, 4.0],
-                across: ["target", "draft"],
-                "base": [0.0, 100.25],
-            }
-            | changed
-        )
-    )
+def spans(along: str = "x", **changed) -> go.Bar:
+    """Return bars that do not begin at 0."""
+    across = {"x": "y", "y": "x"}[along]
+    bars = {
+        "name": "weights",
+        along: [2.5, 4.0],
+        across: ["target", "draft"],
+        "base": [0.0, 100.25],
+    }
+    return go.Bar(bars | {"orientation": {"x": "h", "y": "v"}[along]} | changed)
 
 
-@pytest.mark.parametrize(
-    "orientation, titles",
-    [
-        ("h", {"xaxis_title": "µs", "yaxis_title": "model"}),
-        ("v", {"yaxis_title": "µs", "xaxis_title": "model"}),
-    ],
-)
-def test_bars_with_a_base_show_start_and_length(orientation: str, titles: dict):
-    assert tables(
-        spans(orientation), spans(orientation, name="other", base=[3, None]), **titles
-    ) == [
-        [
-            ["series", "model", "start (µs)", "length (same unit)"],
-            ["weights", "target", "0", "2.5"],
-            ["weights", "draft", "100.2", "4"],
-            ["other", "target", "3", "2.5"],
-            ["other", "draft", "", "4"],
-        ]
-    ]
-
-
-def test_one_base_for_all_bars_and_one_as_a_typed_array():
-    typed = json.loads(go.Figure(go.Bar(x=np.array([7.0, 7.0]))).to_json())["data"][0]["x"]
-    assert set(typed) == {"dtype", "bdata"}
-    for base in (7, typed):
-        assert [row[2] for row in tables(spans("h", base=base))[0][1:]] == ["7", "7"]
-
-
-def test_spans_and_lines_of_one_figure_have_separate_tables():
-    both = tables(
-        spans("h"),
-        go.Scatter(name="mean", x=[1], y=["target"]),
-        xaxis_title="µs",
-        yaxis_title="model",
-    )
-    assert [table[0] for table in both] == [
-        ["series", "model", "start (µs)", "length (same unit)"],
-        ["µs", "model"],
-    ]
-
-
-def test_lines_that_share_their_x_are_columns_of_one_table():
-    lines = (
-        go.Scatter(name="plain", x=[1, 2], y=[1.0, 0.5]),
-        go.Scatter(x=[1, 2], y=np.array([1.0, 2.0])),
-    )
-    assert tables(*lines, xaxis_title="k") == [
-        [["k", "plain", "series 2"], ["1", "1", "1"], ["2", "0.5", "2"]]
-    ]
-    assert tables(lines[0], xaxis_title="k", yaxis_title="T(k)") == [
-        [["k", "T(k)"], ["1", "1"], ["2", "0.5"]]
-    ]
-
-
-def test_series_with_the_same_name_are_labeled_by_their_panel():
+def panels() -> go.Figure:
+    """Return two panels that each have a series of the same name."""
     fig = make_subplots(1, 2, subplot_titles=["agree", "at least"])
     for col in (1, 2):
         fig.add_bar(name="emitted", x=["tea"], y=[col / 4], row=1, col=col)
-    (rows,) = tables(*fig.data, **fig.layout.to_plotly_json())
-    assert rows[0] == ["x", "agree: emitted", "at least: emitted"]
+    return fig
 
 
-def test_lines_with_different_x_follow_one_another():
-    lines = go.Scatter(name="plain", x=[1, 2], y=[3, 4]), go.Scatter(name="ours", y=[5])
-    assert tables(*lines, xaxis_title="k", yaxis_title="T(k)") == [
-        [["series", "k", "T(k)"], ["plain", "1", "3"], ["plain", "2", "4"], ["ours", "0", "5"]]
-    ]
-
-
-def test_error_bars_are_shown_as_their_two_ends():
-    points = {"name": "plain", "x": [1, 2, 3], "y": np.array([1.0, 2.5, np.nan])}
-    lopsided = go.Scatter(
-        **points,
-        error_y={
-            "array": [0.5, 0.25, 0],
-            "arrayminus": np.array([0.125, 1.0, 0]),
-            "symmetric": False,
-        },
-    )
-    even = go.Scatter(**points, error_y={"array": [0.5, 0.25, 0]})
-    assert [row[1] for row in tables(lopsided)[0][1:]] == [
-        "1 (0.875 to 1.5)",
-        "2.5 (1.5 to 2.75)",
-        "",
-    ]
-    assert [row[1] for row in tables(even)[0][1:]] == ["1 (0.5 to 1.5)", "2.5 (2.25 to 2.75)", ""]
-    assert tables(lopsided, go.Scatter(x=[1, 2, 3], y=[4, 5, 6]))[0][1] == [
-        "1",
-        "1 (0.875 to 1.5)",
-        "4",
-    ]
-
-
-def test_categories_are_shown_as_text_and_not_as_markup():
-    bars = [go.Bar(name=name, x=["A", "<b>&"], y=[0.25, 1]) for name in ("p", "q < p")]
-    assert tables(*bars) == [[["x", "p", "q < p"], ["A", "0.25", "0.25"], ["<b>&", "1", "1"]]]
-
-
-def test_a_missing_value_is_an_empty_cell():
-    assert tables(go.Scatter(x=[1, 2, 3], y=[None, float("nan"), 0.0]))[0][1:] == [
-        ["1", ""],
-        ["2", ""],
-        ["3", "0"],
-    ]
-
-
-def test_floats_have_four_digits_and_integers_have_all():
-    shown = tables(go.Bar(x=["a"] * 5, y=[0.123456, 1e-7, 123456.0, 123456, 2.0]))[0][1:]
-    assert [number for _, number in shown] == ["0.1235", "1e-07", "1.235e+05", "123456", "2"]
-
-
-def test_a_grid_has_a_row_for_every_y_and_keeps_bold_text():
+def grid() -> go.Figure:
     words = [["<b>a</b>", "b"], ["&", ""]]
     fig = cells([[1, 0], [0, None]], ["s", "t"], ["p", "q"], words=words)
-    fig.update_layout(xaxis_title="token", yaxis_title="rule")
-    (rows,) = tables(*fig.data, **fig.layout.to_plotly_json())
-    assert rows == [["rule \\ token", "s", "t"], ["p", "a", "b"], ["q", "&", ""]]
-    assert "<td><b>a</b></td>" in figure_table(fig.to_plotly_json())
+    return fig.update_layout(xaxis_title="token", yaxis_title="rule")
+
+
+H = {"xaxis_title": "µs", "yaxis_title": "model"}
+V = {"yaxis_title": "µs", "xaxis_title": "model"}
+K = {"xaxis_title": "k", "yaxis_title": "T(k)"}
+PLAIN = go.Scatter(name="plain", x=[1, 2], y=[1.0, 0.5])
+POINTS = {"name": "plain", "x": [1, 2, 3], "y": np.array([1.0, 2.5, np.nan])}
+UP = [0.5, 0.25, 0]
+LOPSIDED = {"array": UP, "arrayminus": np.array([0.125, 1.0, 0]), "symmetric": False}
+TYPED = json.loads(go.Figure(go.Bar(x=np.array([7.0, 7.0]))).to_json())["data"][0]["x"]
+DIGITS = [0.123456, 1e-7, 123456.0, 123456, 2.0]
+SPAN = "series | model | start (µs) | length (same unit)"
+BARS = [SPAN, "weights | target | 0 | 2.5", "weights | draft | 100.2 | 4"]
+OTHER = ["other | target | 3 | 2.5", "other | draft |  | 4"]
+SEVEN = [SPAN, "weights | target | 7 | 2.5", "weights | draft | 7 | 4"]
+CASES = {
+    "bars with a base": (([spans(), spans(name="other", base=[3, None])], H), [BARS + OTHER]),
+    "upright bars with a base": (([spans("y")], V), [BARS]),
+    "one base for all bars": (([spans(base=7)], H), [SEVEN]),
+    "a base as a typed array": (([spans(base=TYPED)], H), [SEVEN]),
+    "bars and lines have separate tables": (
+        ([spans(), go.Scatter(name="mean", x=[1], y=["target"])], H),
+        [BARS, ["µs | model", "1 | target"]],
+    ),
+    "lines that share their x are columns": (
+        ([PLAIN, go.Scatter(x=[1, 2], y=np.array([1.0, 2.0]))], K),
+        [["k | plain | series 2", "1 | 1 | 1", "2 | 0.5 | 2"]],
+    ),
+    "one line has the name of its axis": (([PLAIN], K), [["k | T(k)", "1 | 1", "2 | 0.5"]]),
+    "lines with different x follow one another": (
+        ([PLAIN, go.Scatter(name="ours", y=[5])], K),
+        [["series | k | T(k)", "plain | 1 | 1", "plain | 2 | 0.5", "ours | 0 | 5"]],
+    ),
+    "equal names are told apart by their panels": (
+        panels(),
+        [["x | agree: emitted | at least: emitted", "tea | 0.25 | 0.5"]],
+    ),
+    "an error bar is its two ends": (
+        ([go.Scatter(POINTS, error_y=LOPSIDED), go.Scatter(x=[1, 2, 3], y=[4, 5, 6])],),
+        [
+            ["x | plain | series 2", "1 | 1 (0.875 to 1.5) | 4"]
+            + ["2 | 2.5 (1.5 to 2.75) | 5", "3 |  | 6"]
+        ],
+    ),
+    "an even error bar": (
+        ([go.Scatter(POINTS, error_y={"array": UP})],),
+        [["x | y", "1 | 1 (0.5 to 1.5)", "2 | 2.5 (2.25 to 2.75)", "3 | "]],
+    ),
+    "categories are text and no markup": (
+        ([go.Bar(name=name, x=["A", "<b>&"], y=[0.25, 1]) for name in ("p", "q < p")],),
+        [["x | p | q < p", "A | 0.25 | 0.25", "<b>& | 1 | 1"]],
+    ),
+    "a missing value is an empty cell": (
+        ([go.Scatter(x=[1, 2, 3], y=[None, float("nan"), 0.0])],),
+        [["x | y", "1 | ", "2 | ", "3 | 0"]],
+    ),
+    "floats have four digits, integers all": (
+        ([go.Bar(x=["a"] * 5, y=DIGITS)],),
+        [["x | y", "a | 0.1235", "a | 1e-07", "a | 1.235e+05", "a | 123456", "a | 2"]],
+    ),
+    "a grid has a row for every y": (grid(), [["rule \\ token | s | t", "p | a | b", "q | & | "]]),
+}
+
+
+@pytest.mark.parametrize("fig, expected", CASES.values(), ids=CASES)
+def test_a_figure_is_a_table(fig, expected: list[list[str]]):
+    assert tables(fig if isinstance(fig, go.Figure) else go.Figure(*fig)) == expected
+
+
+def test_a_grid_keeps_bold_text():
+    assert "<td><b>a</b></td>" in figure_table(grid().to_plotly_json())
 
 
 @pytest.mark.parametrize("trace", [go.Heatmap(z=[[1]]), go.Histogram(x=[1])])
@@ -171,7 +128,7 @@ def test_a_trace_that_pages_cannot_draw_is_an_error(trace):
 
 
 def test_a_long_table_is_thinned_and_has_a_note():
-    line = go.Scatter(x=np.arange(1000), y=np.arange(1000))
-    (rows,) = tables(line)
-    assert len(rows) == 1 + MAX_ROWS and (rows[1], rows[-1]) == (["0", "0"], ["999", "999"])
-    assert f"{MAX_ROWS} of 1000 rows" in figure_table(go.Figure(line).to_plotly_json())
+    fig = go.Figure(go.Scatter(x=np.arange(1000), y=np.arange(1000)))
+    (rows,) = tables(fig)
+    assert len(rows) == 1 + MAX_ROWS and (rows[1], rows[-1]) == ("0 | 0", "999 | 999")
+    assert f"{MAX_ROWS} of 1000 rows" in figure_table(fig.to_plotly_json())

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import pytest
-from browsing import CHAPTERS, parsed
+from browsing import CHAPTERS
 from bs4 import BeautifulSoup
-from conftest import ROOT
 from specdec_site import citations
-from specdec_site.numbering import number
 from specdec_site.terms import Term, glossary, link_terms, plain
 
 PAGE = "<html><head><title>t</title></head><body><article>{}</article></body></html>"
@@ -78,21 +76,6 @@ def test_a_definition_is_short_plain_text(tmp_path: Path):
     )
     assert len(term.definition) <= 262
     assert glossary(tmp_path / "none.html") == []
-
-
-@pytest.mark.parametrize("page_name", CHAPTERS)
-def test_a_chapter_shows_its_number_and_links_its_terms(book: Path, page_name: str):
-    page = parsed(book / page_name)
-    prefix = f"{number(page_name, ROOT)}. "
-    assert page.h1.get_text().startswith(prefix)
-    current = page.select_one(".bd-sidebar-primary a.current.reference")
-    assert current.get_text(strip=True).startswith(prefix.strip())
-    links = page.select("article a.sdl-term")
-    assert links and len({link["href"] for link in links}) == len(links)
-    entries = parsed(book / "book" / "glossary.html")
-    for link in links:
-        assert entries.find(id=link["href"].partition("#")[2]), link["href"]
-        assert link["data-definition"].strip()
 
 
 @pytest.mark.browser

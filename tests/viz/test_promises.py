@@ -238,6 +238,12 @@ FRAMED = {
         {"slots": 1, "pair": 3, "load": 0.05},
         {"pair": 3, "machine": 2, "context": 131072, "experts": 32},
     ],
+    "roofline": [
+        {"bandwidth": 1e9, "throughput": 1e16},
+        {"bandwidth": 1e13, "throughput": 1e10, "cache": 1e11},
+        {"parameters": 1e6},
+        {"parameters": 1e12, "batch": 256, "tokens": 32},
+    ],
     "scoreboard": [{"cost": "bytes"}, {"setting": 2}],
     "log_line": [{"text": each["text"]} for each in formula("log_line", "presets")],
 }

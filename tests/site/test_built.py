@@ -1,13 +1,21 @@
-"""Internal links and anchors of the built pages; `make linkcheck` checks external links."""
+"""What every built page has, and a few pages alone; `make linkcheck` checks external links."""
 
+import copy
+import json
 import re
 from functools import cache
 from html import unescape
+from itertools import combinations
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
-from browsing import CHAPTERS, PAGES, START, parsed
+from browsing import CHAPTERS, FIGURES, PAGES, START, look, parsed
+from bs4 import BeautifulSoup
+from conftest import ROOT
+from specdec_site import bundle
+from specdec_site.numbering import number
+from specdec_site.policy import HEADER, POLICY
 
 
 @cache
@@ -20,10 +28,8 @@ def anchors(path: Path) -> set[str]:
     return set(map(unescape, ids))
 
 
-@pytest.mark.parametrize("page_name", [*PAGES, "index.html"])
-def test_links_resolve(book: Path, page_name: str):
+def check_links(page: Path, soup: BeautifulSoup) -> None:
     """Internal links and anchors have a target, and a page loads nothing from another host."""
-    soup = parsed(book / page_name)
     loaded = [
         tag.get("src") or tag.get("href")
         for tag in soup.select("script[src], img[src], iframe[src], link[href]")
@@ -34,12 +40,73 @@ def test_links_resolve(book: Path, page_name: str):
         if url.startswith(("http:", "https:", "mailto:", "data:")):
             continue
         path, anchor = urldefrag(unquote(url).split("?")[0])
-        target = ((book / page_name).parent / path).resolve() if path else book / page_name
+        target = (page.parent / path).resolve() if path else page
         handle = re.fullmatch(r"([a-z_]+)(?:-\d+)?:[\w=,.-]+", anchor)
         name = handle[1] if handle else anchor
         if not target.is_file() or (anchor and name not in anchors(target)):
             broken.append(url)
     assert broken == []
+
+
+MARKUP = re.compile(r"\]\([^()\s]+\)|\$[^$\n]{1,60}\$|\*\*\w|(?<![\w*])\*\w[^*\n]{0,60}\*(?!\w)")
+"""Markdown that was not converted: a link, a formula, bold text or emphasis."""
+
+
+def check_markup(page: Path, soup: BeautifulSoup) -> None:
+    """A text that follows `</details>` without an empty line, or a comment, would not be converted."""
+    for article in map(copy.copy, soup.select("article")):
+        for node in article.select(
+            "pre, code, script, style, .math, mjx-container, .sdl-interactive"
+        ):
+            node.decompose()
+        assert [match[0] for match in MARKUP.finditer(article.get_text(" "))] == []
+
+
+def check_formulas(page: Path, soup: BeautifulSoup) -> None:
+    """Formulas are drawings with MathML, whose glyphs the page has."""
+    for formula in soup.select(".math"):
+        assert formula.select("mjx-container > svg")
+        assert formula.select_one("mjx-assistive-mml > math")
+    glyphs = {path["id"] for path in soup.select("body > svg path[id]")}
+    assert {use["href"][1:] for use in soup.select(".math use")} <= glyphs
+    assert "mathjax" not in " ".join(s.get("src", "") for s in soup.select("script")).lower()
+
+
+def check_head(page: Path, soup: BeautifulSoup) -> None:
+    """The policy precedes all that loads, the theme's script any sheet; there is one sheet."""
+    first = soup.head.find(["script", "link", "style"])
+    (policy,) = soup.head.find_all("meta", attrs={"http-equiv": HEADER})
+    assert policy["content"] == POLICY and policy in first.find_all_previous("meta")
+    assert first.name == "script" and "prefers-color-scheme" in first.string
+    sheets = [link["href"].partition("?")[0] for link in soup.select("link[rel=stylesheet]")]
+    own = [sheet.rpartition("/")[2] for sheet in sheets if "sphinx-design" not in sheet]
+    assert own == [bundle.SHEET] and len(soup.select(".logo__image")) == 1
+    texts = [(page.parent / sheet).read_text("utf-8") for sheet in sheets]
+    assert not any(bundle.ICON_FONT in text for text in texts)
+
+
+def check_figures(page: Path, soup: BeautifulSoup) -> None:
+    """A figure states its finding, and traces in its legend differ in line, symbol, pattern or width."""
+    for figure in soup.select(".sdl-figure"):
+        assert len(figure.select_one(".sdl-finding").get_text().split()) >= 4, figure.figcaption
+    for plot in soup.select(FIGURES):
+        traces = json.loads(plot.script.string)["data"]
+        named = [trace for trace in traces if trace.get("showlegend", True)]
+        for a, b in combinations(named, 2):
+            assert look(a) != look(b), (plot["aria-label"], a.get("name"), b.get("name"))
+
+
+CHECKS = check_links, check_markup, check_formulas, check_head, check_figures
+
+
+@pytest.mark.parametrize("page_name", PAGES)
+def test_a_page_is_whole(book: Path, page_name: str):
+    for check in CHECKS:
+        check(book / page_name, parsed(book / page_name))
+
+
+def test_the_first_page_leads_to_one_that_is_there(book: Path):
+    check_links(book / "index.html", parsed(book / "index.html"))
 
 
 @pytest.mark.parametrize("page_name", CHAPTERS)
@@ -60,10 +127,19 @@ def test_every_chapter_states_its_prerequisites_and_opens_elsewhere(book: Path, 
     assert any("/issues/new" in url for url in links)
     assert any(url.startswith("../_sources/") and url.endswith(f"{stem}.ipynb") for url in links)
     run = soup.select_one("article .sdl-executed").get_text()
-    assert all(
-        name in run
-        for name in ("Last executed on", "Python 3.", "specdec_lite ", "torch ", "transformers ")
-    )
+    for name in ("Last executed on", "Python 3.", "specdec_lite ", "torch ", "transformers "):
+        assert name in run
+
+
+@pytest.mark.parametrize("page_name", CHAPTERS)
+def test_a_chapter_shows_its_number_and_links_its_terms(book: Path, page_name: str):
+    page, prefix = parsed(book / page_name), f"{number(page_name, ROOT)}. "
+    assert page.h1.get_text().startswith(prefix)
+    current = page.select_one(".bd-sidebar-primary a.current.reference")
+    assert current.get_text(strip=True).startswith(prefix.strip())
+    links = page.select("article a.sdl-term")
+    assert links and len({link["href"] for link in links}) == len(links)
+    assert all(link["data-definition"].strip() for link in links)
 
 
 ROUTES = "book/routes.html"
