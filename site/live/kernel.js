@@ -73,7 +73,7 @@ function inGroups(exports) {
   return (x, w, scales, y, rows, inner, outer, small) => {
     for (let row = 0; row < rows; row += MAX_ROWS) {
       const multiply = (small ? ints : floats)[Math.min(MAX_ROWS, rows - row) - 1];
-      multiply(x + 4 * row * inner, w, scales, y + 4 * row * outer, inner, outer);
+      multiply(x + 4 * row * inner, w, scales, y + 4 * row * outer, inner, outer, outer);
     }
   };
 }

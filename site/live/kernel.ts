@@ -94,29 +94,21 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   }
 }
 
-// `count` columns of y for 1 to 6 rows and float32 weights. They are functions of their own: inlined together into one large
-// function, the compiler runs out of registers for their loops.
-function columns1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(1, false, x, w, scales, y, inner, outer, count); }
-function columns2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(2, false, x, w, scales, y, inner, outer, count); }
-function columns3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(3, false, x, w, scales, y, inner, outer, count); }
-function columns4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(4, false, x, w, scales, y, inner, outer, count); }
-function columns5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(5, false, x, w, scales, y, inner, outer, count); }
-function columns6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(6, false, x, w, scales, y, inner, outer, count); }
-
-// y [rows, outer] = x [rows, inner] · wᵀ, each column times its scale, for 1 to 6 rows. w: integers, stored as float32 or
-// as int8. outer is a multiple of 16.
-export function float1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns1(x, w, scales, y, inner, outer, outer); }
-export function float2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns2(x, w, scales, y, inner, outer, outer); }
-export function float3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns3(x, w, scales, y, inner, outer, outer); }
-export function float4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns4(x, w, scales, y, inner, outer, outer); }
-export function float5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns5(x, w, scales, y, inner, outer, outer); }
-export function float6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns6(x, w, scales, y, inner, outer, outer); }
-export function int1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, true, x, w, scales, y, inner, outer, outer); }
-export function int2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, true, x, w, scales, y, inner, outer, outer); }
-export function int3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(3, true, x, w, scales, y, inner, outer, outer); }
-export function int4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(4, true, x, w, scales, y, inner, outer, outer); }
-export function int5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(5, true, x, w, scales, y, inner, outer, outer); }
-export function int6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(6, true, x, w, scales, y, inner, outer, outer); }
+// `count` columns of y [rows, outer] = x [rows, inner] · wᵀ, each times its scale, for 1 to 6 rows. w: integers, stored as float32
+// or as int8. count is a multiple of 16. They are functions of their own: inlined together into one large function, the compiler
+// runs out of registers for their loops.
+export function float1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(1, false, x, w, scales, y, inner, outer, count); }
+export function float2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(2, false, x, w, scales, y, inner, outer, count); }
+export function float3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(3, false, x, w, scales, y, inner, outer, count); }
+export function float4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(4, false, x, w, scales, y, inner, outer, count); }
+export function float5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(5, false, x, w, scales, y, inner, outer, count); }
+export function float6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(6, false, x, w, scales, y, inner, outer, count); }
+export function int1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(1, true, x, w, scales, y, inner, outer, count); }
+export function int2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(2, true, x, w, scales, y, inner, outer, count); }
+export function int3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(3, true, x, w, scales, y, inner, outer, count); }
+export function int4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(4, true, x, w, scales, y, inner, outer, count); }
+export function int5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(5, true, x, w, scales, y, inner, outer, count); }
+export function int6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(6, true, x, w, scales, y, inner, outer, count); }
 
 // Matrices whose weights share a scale in groups of 32 columns, as GGUF's Q4_1 (4 bits) and Q8_0 (8 bits) store them. A panel of
 // eight rows has one block per group: eight scales, for 4 bits eight minima, both in half precision, then 256 integers. Four-bit
@@ -197,8 +189,8 @@ function narrow4(x: usize, w: usize, y: usize, inner: i32, outer: i32): void { n
 /** Multiplies 1 to 4 rows of x with two unpacked panels and writes 16 columns of y. */
 function panels(rows: i32, x: usize, w: usize, ones: usize, y: usize, inner: i32, outer: i32): void {
   const next = w + (<usize>inner << 5);
-  if (rows == 1) columns1(x, w, ones, y, inner, outer, 16);
-  else if (rows == 2) columns2(x, w, ones, y, inner, outer, 16);
+  if (rows == 1) float1(x, w, ones, y, inner, outer, 16);
+  else if (rows == 2) float2(x, w, ones, y, inner, outer, 16);
   else if (rows == 3) { narrow3(x, w, y, inner, outer); narrow3(x, next, y + 32, inner, outer); }
   else { narrow4(x, w, y, inner, outer); narrow4(x, next, y + 32, inner, outer); }
 }

@@ -236,6 +236,7 @@ REPAIRS = (
     replace_empty_heads,
     keep_titles,
     mark_folds,
+    ask_predictions,  # before their spaces differ from those of the choices
     line_breaks.break_names,
     line_breaks.keep_together,
     line_breaks.break_formulas,
@@ -248,7 +249,6 @@ REPAIRS = (
     remove_repeated_ids,
     set_theme_early,
     use_one_logo,
-    ask_predictions,
     state_licenses,
     caption_sources,
     mount_interactives,

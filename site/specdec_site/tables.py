@@ -21,18 +21,9 @@ def values(column: object) -> list:
 
 def cell(value: object) -> str:
     """Return a value as HTML text with at most four digits; "" for None and NaN."""
-    missing = value is None or value != value  # nan
-    return (
-        "" if missing else html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
-    )
-
-
-def thin(rows: list) -> list:
-    """Return at most MAX_ROWS evenly spaced rows, with the first and the last."""
-    if len(rows) <= MAX_ROWS:
-        return rows
-    keep = np.linspace(0, len(rows) - 1, MAX_ROWS).round().astype(int)
-    return [rows[i] for i in keep]
+    if value is None or value != value:  # nan
+        return ""
+    return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def axis_title(layout: dict, axis: str, fallback: str) -> str:
@@ -42,11 +33,12 @@ def axis_title(layout: dict, axis: str, fallback: str) -> str:
 
 
 def table(head: Iterable[str], rows: list) -> str:
-    """Return a table as HTML, with a note if rows were left out."""
-    shown = thin(rows)
-    note = (
-        f"<p>{len(shown)} of {len(rows)} rows, evenly spaced.</p>" if len(shown) < len(rows) else ""
-    )
+    """Return a table as HTML; of many rows it has MAX_ROWS evenly spaced ones, and says so."""
+    note, shown = "", rows
+    if len(rows) > MAX_ROWS:
+        keep = np.linspace(0, len(rows) - 1, MAX_ROWS).round().astype(int)
+        shown = [rows[i] for i in keep]
+        note = f"<p>{MAX_ROWS} of {len(rows)} rows, evenly spaced.</p>"
     heads = "".join(f'<th scope="col">{cell(h)}</th>' for h in head)
     body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in shown)
     return (
@@ -60,10 +52,10 @@ def grid_table(trace: dict, layout: dict) -> str:
 
     Bold text remains bold.
     """
-    columns = list(dict.fromkeys(values(trace["x"])))
     rows: dict[str, dict[str, str]] = {}
     for column, (name, word) in zip(values(trace["x"]), trace["customdata"]):
         rows.setdefault(name, {})[column] = word
+    columns = list(dict.fromkeys(values(trace["x"])))
     corner = f"{axis_title(layout, 'yaxis', 'row')} \\ {axis_title(layout, 'xaxis', 'column')}"
     body = [[name, *(row.get(column) for column in columns)] for name, row in rows.items()]
     return re.sub(r"&lt;(/?b)&gt;", r"<\1>", table([corner, *columns], body))
@@ -72,28 +64,28 @@ def grid_table(trace: dict, layout: dict) -> str:
 def readings(trace: dict) -> list:
     """Return a trace's y values, each with the two ends of its error bar if it has one."""
     middle, bars = values(trace.get("y")), trace.get("error_y") or {}
-    up = values(bars.get("array"))
+    if not (up := values(bars.get("array"))):
+        return middle
     down = values(bars.get("arrayminus")) or up
-    return (
-        [
-            cell(y) and f"{cell(y)} ({cell(y - below)} to {cell(y + above)})"
-            for y, below, above in zip(middle, down, up)
-        ]
-        if up
-        else middle
-    )
+    return [
+        cell(y) and f"{cell(y)} ({cell(y - below)} to {cell(y + above)})"
+        for y, below, above in zip(middle, down, up)
+    ]
 
 
-def panels(traces: list[dict], layout: dict) -> list[str]:
-    """Return the title of each trace's panel; "" for all if a panel has no title."""
+def names(traces: list[dict], layout: dict) -> list[str]:
+    """Return the name of each trace, after the title of its panel if two traces have one name."""
+    own = [t.get("name") or f"series {i}" for i, t in enumerate(traces, 1)]
     axes = [(t.get("xaxis") or "x", t.get("yaxis") or "y") for t in traces]
     titles = [
         note["text"]
         for note in layout.get("annotations") or []
         if (note.get("xref"), note.get("yref")) == ("paper", "paper")
     ]
-    order = list(dict.fromkeys(axes))
-    return [titles[order.index(pair)] if len(titles) == len(order) else "" for pair in axes]
+    panels = list(dict.fromkeys(axes))
+    if len(set(own)) == len(own) or len(titles) != len(panels):
+        return own
+    return [f"{titles[panels.index(pair)]}: {name}" for pair, name in zip(axes, own)]
 
 
 def series_table(traces: list[dict], layout: dict) -> str:
@@ -101,24 +93,16 @@ def series_table(traces: list[dict], layout: dict) -> str:
 
     It has a column per series if all series share their x, else a row per point.
     """
-    names = [t.get("name") or f"series {i}" for i, t in enumerate(traces, 1)]
-    if len(set(names)) < len(names):
-        names = [
-            f"{panel}: {name}" if panel else name
-            for panel, name in zip(panels(traces, layout), names)
-        ]
-    named = [(name, values(t.get("x")), readings(t)) for name, t in zip(names, traces)]
+    named = [(values(t.get("x")), readings(t)) for t in traces]
+    heads, first = names(traces, layout), named[0][0]
     x_title, y_title = axis_title(layout, "xaxis", "x"), axis_title(layout, "yaxis", "y")
-    first = named[0][1]
-    if first and all(x == first and len(y) == len(first) for _, x, y in named):
-        heads = [y_title] if len(named) == 1 else [name for name, _, _ in named]
-        return table(
-            [x_title, *heads], [list(row) for row in zip(first, *(y for _, _, y in named))]
-        )
+    if first and all(x == first and len(y) == len(first) for x, y in named):
+        heads = [y_title] if len(named) == 1 else heads
+        return table([x_title, *heads], [*zip(first, *(y for _, y in named))])
     rows = []
-    for name, x, y in named:
+    for name, (x, y) in zip(heads, named):
         size = max(len(x), len(y))
-        rows += list(zip([name] * size, x or range(size), y or [None] * size))
+        rows += zip([name] * size, x or range(size), y or [None] * size)
     return table(["series", x_title, y_title], rows)
 
 
@@ -127,28 +111,16 @@ def spans_table(traces: list[dict], layout: dict) -> str:
     along, across = ("x", "y") if traces[0].get("orientation") == "h" else ("y", "x")
     rows = []
     for i, trace in enumerate(traces, 1):
-        lengths = values(trace.get(along))
-        labels = values(trace.get(across))
-        base = trace["base"]
+        lengths, base = values(trace.get(along)), trace["base"]
+        labels = values(trace.get(across)) or range(len(lengths))
         starts = values(base) if isinstance(base, list | dict) else [base] * len(lengths)
-        rows += list(
-            zip(
-                [trace.get("name") or f"series {i}"] * len(lengths),
-                labels or range(len(lengths)),
-                starts,
-                lengths,
-            )
-        )
-    title = axis_title(layout, f"{along}axis", along)
-    return table(
-        [
-            "series",
-            axis_title(layout, f"{across}axis", across),
-            f"start ({title})",
-            "length (same unit)",
-        ],
-        rows,
+        name = trace.get("name") or f"series {i}"
+        rows += zip([name] * len(lengths), labels, starts, lengths)
+    label, title = (
+        axis_title(layout, f"{across}axis", across),
+        axis_title(layout, f"{along}axis", along),
     )
+    return table(["series", label, f"start ({title})", "length (same unit)"], rows)
 
 
 def figure_table(figure: dict) -> str:
@@ -157,13 +129,9 @@ def figure_table(figure: dict) -> str:
     points = [t for t in figure["data"] if t.get("x") is not None or t.get("y") is not None]
     spans = [t for t in points if t.get("base") is not None]
     grids = [t for t in spans if t.get("customdata") is not None]
-    parts = [grid_table(t, layout) for t in grids]
-    parts += [
-        draw(traces, layout)
-        for draw, traces in (
-            (spans_table, [t for t in spans if t not in grids]),
-            (series_table, [t for t in points if t.get("base") is None]),
-        )
-        if traces
-    ]
-    return "".join(parts)
+    bars = [t for t in spans if t not in grids]
+    series = [t for t in points if t.get("base") is None]
+    tables = [grid_table(t, layout) for t in grids]
+    tables += [spans_table(bars, layout)] if bars else []
+    tables += [series_table(series, layout)] if series else []
+    return "".join(tables)

@@ -104,10 +104,10 @@
     box.querySelector("details").remove();
   }
 
-  // Returns the right choice: the one with which the answer begins, whose spaces may not break.
+  // Returns the right choice: the one with which the answer begins.
   function rightChoice(answer, choices) {
-    const plain = (text) => text.replace(/\s+/g, " ").trim().toLowerCase();
-    const matches = choices.filter((choice) => plain(answer).startsWith(plain(choice)));
+    const text = answer.trim().toLowerCase();
+    const matches = choices.filter((choice) => text.startsWith(choice.trim().toLowerCase()));
     return matches.sort((a, b) => b.length - a.length)[0];
   }
 

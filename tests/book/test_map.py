@@ -52,43 +52,10 @@ def test_each_method_occurs_once_in_a_cell_of_the_map():
     assert sorted(set(names)) == sorted(names)
 
 
-def test_each_key_occurs_once():
-    """YAML silently keeps the last of two equal keys, which a merge can produce."""
-
-    def mappings(node: yaml.Node):
-        if isinstance(node, yaml.MappingNode):
-            yield [key.value for key, _ in node.value]
-        for child in node.value if isinstance(node, yaml.CollectionNode) else ():
-            for part in child if isinstance(child, tuple) else (child,):
-                yield from mappings(part)
-
-    for keys in mappings(yaml.compose(MAP)):
-        assert len(set(keys)) == len(keys), keys
-    twice = list(mappings(yaml.compose("- {stops: a, stops: b}")))
-    assert twice == [["stops", "stops"]]
-
-
 def test_every_stop_of_a_route_is_a_page():
     for route in yaml.safe_load(MAP)["routes"]:
         stops = [] if route["stops"] == "chapters" else route["stops"]
         assert set(stops) <= PAGES, route["name"]
-
-
-def test_the_catalog_cites_only_entries_of_the_bibliography():
-    keys = set(
-        re.findall(r"^@\w+\{(.+),", (ROOT / "book" / "references.bib").read_text("utf-8"), re.M)
-    )
-    cited = {
-        key for group in re.findall(r"\{cite:[pt]\}`([^`]+)`", CATALOG) for key in group.split(",")
-    }
-    assert cited - keys == set()
-
-
-def test_each_paper_has_a_key_of_its_own():
-    keys = re.findall(
-        r"^@\w+\{([^,]+),", (ROOT / "book" / "references.bib").read_text("utf-8"), re.M
-    )
-    assert len(keys) > 50 and [key for key in set(keys) if keys.count(key) > 1] == []
 
 
 def test_the_catalog_uses_no_color_of_a_role():

@@ -13,7 +13,6 @@ import {
   computeWith,
   drafterOf,
   fastestWay,
-  nonDecreasing,
   promptIds,
   tryWays,
 } from "../../site/live/asked.js";
@@ -242,7 +241,6 @@ const jobs = {
       }
       return lengths;
     }),
-  nonDecreasing: (r) => nonDecreasing(r.times),
   headline: (r) => [summary(r.result)[0], lesson(r.result)],
   encode(r) {
     const tokenizer = new Tokenizer(manifestOf(r.folder, "manifest").tokenizer);

@@ -126,29 +126,6 @@ def test_results_fit_a_phone_and_are_accessible(open_page):
 
 
 @pytest.mark.browser
-@pytest.mark.slow
-def test_a_damaged_download_is_an_error_and_can_be_repeated(open_page, book):
-    data = (book / "_static" / "live" / "weights.bin").read_bytes()
-    page = open_live(open_page)
-    sends = lambda body: (
-        lambda route: route.fulfill(body=body, content_type="application/octet-stream")
-    )
-    for body, message in (
-        (data[:-1000], "incomplete"),
-        (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "altered"),
-        (data + b"x", "altered"),
-    ):
-        page.route("**/weights.bin", sends(body))
-        page.evaluate("document.querySelector('.sdl-live-status').classList.remove('sdl-live-bad')")
-        assert message in press(page)
-        assert page.locator(".sdl-live-run").inner_text() == "Try again"
-        assert not page.locator(".sdl-live .sdl-pass").count()
-        page.unroute("**/weights.bin")
-    page.evaluate("document.querySelector('.sdl-live-status').classList.remove('sdl-live-bad')")
-    assert press(page).startswith("Done: ")
-
-
-@pytest.mark.browser
 def test_a_worker_that_hangs_is_replaced_at_the_next_press(open_page):
     """The clock of the page's own thread is moved on; the new worker answers."""
     page = open_live(open_page, prompt="")

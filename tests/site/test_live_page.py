@@ -259,13 +259,3 @@ def test_no_module_shows_the_words_of_an_error_by_itself():
         for kind, line in re.findall(r"new (\w*Error)\(\s*[\"`]([^\"`]*)", source):
             is_sentence = bool(re.match(r"[A-Z$].*[.:] ?", line))
             assert is_sentence == (kind == "ReaderError"), f"{path.name}: {line}"
-
-
-def test_every_loop_of_passes_shows_life():
-    """Per chunk on the graphics processor, per block where a busy machine may stop a thread."""
-    for name, begin, end in (
-        ("llama.js", "  runBlocks(n) {", "this.#block(block"),
-        ("gpu.js", "forward(tokens", "return rows"),
-    ):
-        loop = (ROOT / "site" / "live" / name).read_text("utf-8").split(begin)[1]
-        assert "showLife();" in loop[: loop.index(end)], name

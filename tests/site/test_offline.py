@@ -46,13 +46,6 @@ def test_page_opens_from_the_archive(open_page, unpacked: Path, page_name: str):
 
 
 @pytest.mark.browser
-def test_the_built_folder_opens_without_a_server(open_page, book: Path):
-    """A font is not preloaded there, because browsers refuse it; `page.problems` stays empty."""
-    page = open_page(START, origin=f"{book.as_uri()}/")
-    assert page.evaluate("[...document.fonts].map((font) => font.status)") == ["loaded"] * 2
-
-
-@pytest.mark.browser
 def test_index_html_of_the_archive_leads_to_the_start_page(new_page, unpacked: Path):
     """Over http the browser may request an icon, because the redirect names none."""
     origin = f"{unpacked.as_uri()}/"

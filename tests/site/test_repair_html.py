@@ -83,6 +83,15 @@ REPAIRS = {
             ".expanded": ["Measured: a table", "Hide the code"],
         },
     ),
+    "a prediction's choices are buttons": (
+        '<details class="sdl-predict" data-choices="6 % | 1 %"><summary>Which? <em>6 % / 1 %</em>'
+        "</summary><p>1 % it is.</p></details>",
+        {
+            ".sdl-question": ["Which? "],
+            ".sdl-choice": ["6\u00a0%", "1\u00a0%"],
+            "details p": ["1\u00a0% it is."],
+        },
+    ),
     "a mark of a quoted number stays a comment": (
         f"<p>From .34{MARK} to .43.</p>{table_of(['a'], [f'.34{MARK}'], [f'<code>b.c{MARK}</code>'])}",
         {"p": ["From .34 to .43."], "tbody td": [".34", "b.c"]},
