@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from posixpath import normpath
 
 import tinycss2
 from bs4 import BeautifulSoup, Tag
@@ -36,7 +37,6 @@ PRELOAD = """if (location.protocol !== "file:") document.head.append(Object.assi
 ICON_FONT = "fontawesome/webfonts"  # 150 kB; `icons` draws the icons instead
 OWN = ("page.css", "interactives/")  # never filtered: our scripts compose their class names
 LOADED = re.compile(r"(?<=_static/)(book\.(?:css|js))\?v=\w*")
-HEAD = re.compile(r"\A(?:/\* (?:Made of|From): .* \*/\n)+")
 PARTS = re.compile(r"/\* Made of: (.*) \*/")
 
 
@@ -56,12 +56,7 @@ def style_sheet(static: Path, name: str) -> str:
 
 def _relative(folder: Path, address: str) -> str:
     """Return an address in a file of `folder`, relative to the folder above."""
-    if address.startswith(("http", "/")) or folder == Path("."):
-        return address
-    parts: list[str] = []
-    for part in (folder / address).parts:
-        parts = parts[:-1] if part == ".." else [*parts, part]
-    return "/".join(parts)
+    return address if address.startswith(("http", "/")) else normpath((folder / address).as_posix())
 
 
 def used_rules(rules: Iterable, words: set[str]) -> str:
@@ -118,30 +113,23 @@ def write_script(path: Path, names: Iterable[str]) -> None:
 
 
 def write_sheet(path: Path, names: Iterable[str], words: set[str]) -> None:
-    """Write the bundle of style sheets, unless it was made of the same sheets and words.
+    """Write the bundle of style sheets.
 
     Rules of the theme's sheets that pages and scripts cannot use, because these have not all of a
     rule's words, are left out.
     """
-    names = all_parts(path, names)
-    sheets = [(name, style_sheet(path.parent, name)) for name in names]
-    source = hashlib.sha1(repr((sheets, sorted(words))).encode()).hexdigest()
-    head = f"/* Made of: {' '.join(names)} */\n/* From: {source} */\n"
-    if path.exists() and path.read_text("utf-8").startswith(head):
-        return
-    text = "\n".join(
-        sheet
-        if name.startswith(OWN)
-        else used_rules(tinycss2.parse_stylesheet(sheet, True, True), words)
-        for name, sheet in sheets
-    )
-    path.write_text(head + text, "utf-8")
+    names, sheets = all_parts(path, names), []
+    for name in names:
+        sheet = style_sheet(path.parent, name)
+        rules = tinycss2.parse_stylesheet(sheet, True, True)
+        sheets.append(sheet if name.startswith(OWN) else used_rules(rules, words))
+    text = "\n".join(sheets)
+    path.write_text(f"/* Made of: {' '.join(names)} */\n{text}", "utf-8")
 
 
 def address(bundle: Path) -> str:
-    """Return the name of a bundle with a hash of what follows its first lines."""
-    text = HEAD.sub("", bundle.read_text("utf-8"))
-    return f"{bundle.name}?v={hashlib.sha1(text.encode()).hexdigest()[:8]}"
+    """Return the name of a bundle with a hash of its content."""
+    return f"{bundle.name}?v={hashlib.sha1(bundle.read_bytes()).hexdigest()[:8]}"
 
 
 def replace_parts(soup: BeautifulSoup, static: Path) -> list[str]:

@@ -12,6 +12,7 @@ from test_formulas import PARTS, RATES, best_length, cost, leaks, rate, skipped,
 
 from specdec_book import viz
 from specdec_book.viz.interactives import BlockStepper, Stepper
+from specdec_lite import roofline, theory
 
 STATE, SAID, NOTE = ".sdl-task-state", ".sdl-summary", ".sdl-note[aria-live]"
 CARD, OUTCOME, FIRST = ".sdl-card", ".sdl-outcome", "tbody tr:first-child"
@@ -38,6 +39,9 @@ ASKED = {kind: QUESTIONS.index(kind) for kind in ("accept", "word")}
 REJECTION = ROUND.rounds[MOMENTS[ASKED["word"]]["round"]]
 REJECTED = REJECTION["rows"][REJECTION["accepted"]]
 DRAFT = REJECTED["words"][REJECTED["tests"][0]["word"]].strip()
+ALPHA = next(a / 100 for a in range(101) if theory.optimal_gamma(a / 100, 0.2, 24)[1] >= 2)
+FREE = int(roofline.ridge_tokens(2, 2e12, 312e12) / 8)
+"""Tokens of a pass that are free in a batch of 8, in the roofline's worked example."""
 HERE = {"label": "here", "gamma": 4, "alpha": 0.6, "c": 0.3, "measured": 1.0, "by": "We."}
 
 
@@ -55,6 +59,19 @@ class Reader:
     def press(self, name: str, *keys: str):
         for key in keys:
             self.field(name).press(key)
+
+    def drag(self, chart: str, start: tuple[float, float], end: tuple[float, float]):
+        """Drag with the left button; positions are shares of the plot's width and height."""
+        svg = self.page.get_by_role("img", name=chart)
+        svg.scroll_into_view_if_needed()
+        box, left = svg.bounding_box(), 62 if self.page.locator(".sdl-roofline").count() else 40
+        foot, across = box["height"] - 40, box["width"] - 12 - left
+        at = lambda x, y: (box["x"] + left + x * across, box["y"] + foot - y * (foot - 30))
+        self.page.mouse.move(*at(*start))
+        self.page.mouse.down()
+        self.page.mouse.move(*at(*end), steps=4)
+        self.page.mouse.up()
+        self.page.mouse.move(*at(0.5, 0.5))
 
     def until(self, name: str, key: str, words: str):
         press_until(self.page, name, key, words)
@@ -270,6 +287,64 @@ SCRIPTS: dict[str, list] = {
         ("set", "presets", [HERE | {"label": "mine", "c": 0.2}], {}),
         ({"select[id$=preset] option": 1, "select[id$=preset]": "mine"},),
         ({".sdl-explorer": "mine. We."},),
+    ],
+    "explorer": [
+        viz.Explorer(),
+        ({STATE: "Set c to 0.20 first"},),
+        ("press", "c", *["ArrowRight"] * 10, {STATE: "Not yet"}),
+        ("press", "alpha", *["ArrowRight"] * (round(100 * ALPHA) - 79), {}),
+        ({STATE: "a smaller α still reaches 2×"},),
+        ("press", "alpha", "ArrowLeft", {"=alpha": ALPHA, "=c": 0.2, "=gamma": 4}),
+        ({STATE: f"Solved: α = {ALPHA:.2f}, with γ = {theory.optimal_gamma(ALPHA, 0.2)[0]}."},),
+    ],
+    "explorer of a published pair": [
+        viz.Explorer(overhead=0.2),
+        ("choose", "Start from", "EnDe, t5-small, T=0", {"=alpha": 0.75, "=gamma": 7, "=c": 0.02}),
+        ({"=overhead": 0, "dl": (f"{theory.walltime_improvement(0.75, 7, 0.02):.2f}×", "3.40×")},),
+        ("press", "gamma", "ArrowLeft", {"=gamma": 6, "dl": lacks("3.40×")}),
+        ("choose", "Start from", "EnDe, t5-small, T=1", {"dl": "2.60×"}),
+        ("choose", "Start from", "t5-small, l = 1", {"dl": lacks("measured speedup")}),  # as T=1
+        ("choose", "Start from", "your own values", {"=gamma": 7}),
+    ],
+    "explorer's charts": [
+        viz.Explorer(),
+        ("drag", "Speedup by draft length", (9.5 / 24, 0.5), (9.5 / 24, 0.9), {"=gamma": 10}),
+        ("drag", "Speedup by draft length", (2.5 / 24, 0.5), (20.5 / 24, 0.2), {"=gamma": 21}),
+        ("drag", "Speedup by draft length", (0.5, 0.5), (1.1, 0.5), {"=gamma": 24}),
+        ({"=alpha": 0.8, "=c": 0.1},),
+        ("open", "The best speedup by α and c", {}),
+        ("drag", "Best speedup by α and c", (0.1, 0.1), (0.5, 0.6), {SAID: ("α 0.6", "γ 24")}),
+    ],
+    "roofline": [
+        viz.Roofline(),
+        ({STATE: "Set the batch to 8"},),
+        ("press", "batch", *["ArrowRight"] * 7, {STATE: "a longer pass would take no more time"}),
+        ("press", "tokens", *["ArrowRight"] * FREE, {STATE: "Too many: arithmetic limits"}),
+        ("press", "tokens", "ArrowLeft", {STATE: f"Solved: {FREE}.", "=tokens": FREE, "=batch": 8}),
+        ("open", "The model and the chip", {}),
+        ("press", "cache", "ArrowRight", "ArrowRight", {STATE: "Set the KV cache to 0"}),
+    ],
+    "roofline of a chip": [
+        viz.Roofline(tokens=3),
+        ("open", "The model and the chip", {}),
+        ("choose", "Start from", "NVIDIA T4, fp16", {STATE: "Start from the worked example"}),
+        ({"=bandwidth": 320e9, "=throughput": 65e12, "=tokens": 3},),
+        ({":text('Figures from hmc-tech.com'):visible": 1},),
+        ("choose", "Start from", "example, 70B", {"=bandwidth": 2e12, "=tokens": 1}),
+        ({":text('Figures from'):visible": 0},),
+        ("press", "bandwidth", "ArrowRight", {"option:checked:text-is('your own values')": 1}),
+    ],
+    "roofline's charts": [
+        viz.Roofline(),
+        (
+            "drag",
+            "Time of a pass by its tokens",
+            (3.5 / 32, 0.5),
+            (11.5 / 32, 0.2),
+            {"=tokens": 12},
+        ),
+        ("drag", "The roofline", (0.2, 0.5), (1.9 / 5, 0.5), {"=tokens": round(10**0.9)}),
+        ("drag", "The roofline", (0.2, 0.5), (0.99, 0.5), {"=tokens": 32, "=batch": 1}),
     ],
     "scoreboard": [
         viz.Scoreboard.of(boards.board(), {"draft × typical": 0.2}, setting=4),
