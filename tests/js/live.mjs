@@ -9,13 +9,7 @@ import { doubtAbout, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
 import { lesson, summary } from "../../site/live/ask.js";
 import { sharedRun, sharedRuns, shareFragment } from "../../site/live/share.js";
-import {
-  computeWith,
-  drafterOf,
-  fastestWay,
-  promptIds,
-  tryWays,
-} from "../../site/live/asked.js";
+import { computeWith, drafterOf, fastestWay, promptIds, tryWays } from "../../site/live/asked.js";
 import { startThreads } from "../../site/live/threads.js";
 import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
