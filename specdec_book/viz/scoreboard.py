@@ -78,7 +78,6 @@ class Scoreboard(Interactive):
     source = Unicode("all")  # or the source of drafts to which the table is limited
     fidelity = Enum(("all", "lossless", "lossy"), "all")
     cost = Enum(("bytes", "drift"), "bytes")  # axis: memory, or distance from the target's row
-    gain = Enum(("over_best", "tau"), "over_best")  # other axis
     sort = Unicode("over_best")  # the column that sorts the table
     down = Bool(True)  # whether the largest value comes first
     chosen = Unicode("")  # name of the selected row

@@ -24,7 +24,7 @@ def test_a_board_becomes_rows_and_settings():
     assert code["same"] == 1.0 and at_1[1]["same"] is None
     assert rows["draft × typical"]["cells"][:3] == [None] * 3
     assert [row["drift"] for row in table.rows] == [0.0, 0.0, 0.0, 0.2]
-    assert table.gain == table.sort == "over_best" and table.machine == "a machine"
+    assert table.sort == "over_best" and table.machine == "a machine"
 
 
 def test_another_object_than_a_board_is_rejected():

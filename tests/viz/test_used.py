@@ -356,7 +356,7 @@ SCRIPTS: dict[str, list] = {
         ("click", "heads", {STATE: "Another row"}),
         ({SAID: "heads, code, temperature 1: 1.20× (1.20 to 1.20)"},),
         ({SAID: "It needs 6.0 MB of memory after 3 minutes of training."},),
-        ({".sdl-note": "decoding in bfloat16, in which it is fastest, it is 1.20×"},),
+        ({".sdl-note": ("in bfloat16, in which it is fastest, it is 1.20×", "position 1 to 2")},),
         ("click", "copy", {STATE: "Solved"}),
         ("choose", "rules", "all rules", {}),
         ("choose", "plot against", "drift", {"svg .sdl-pick": 4}),

@@ -1,5 +1,5 @@
-// The scoreboard: methods as a table that sorts and filters, and a plot of their speedup, or of τ where no costs were
-// recorded, against their memory or drift. Only the order and the frontier are computed here.
+// The scoreboard: methods as a table that sorts and filters, and a plot of their speedup against their memory or
+// drift. Only the order and the frontier are computed here.
 
 const NONE = "–";
 const fixed = (digits) => (value) => (value === null ? NONE : value.toFixed(digits));
@@ -79,23 +79,20 @@ const COSTS = {
   drift: { label: "drift from the target's distribution", log: false, text: fixed(2) },
 };
 
-const GAINS = { over_best: "× best plain decoding", tau: "τ, tokens per target pass" };
-
 const ratio = (value) => (value === null ? NONE : times(value));
-const gainOf = (row, gain) => (gain === "tau" ? `τ ${fixed(2)(row.tau)}` : ratio(row.over_best));
-const spread = (row, gain) =>
+const spread = (row) =>
   row.interval
-    ? `${gainOf(row, gain)} (${row.interval.map((end) => end.toFixed(2)).join(" to ")})`
-    : gainOf(row, gain);
+    ? `${ratio(row.over_best)} (${row.interval.map((end) => end.toFixed(2)).join(" to ")})`
+    : ratio(row.over_best);
 
-// What a row costs and gains; without recorded costs, τ alone.
+// What a row costs and gains; nothing for a row that was not timed.
 function speeds(row) {
   if (row.over_best === null) return "";
   const plain = ` Against plain decoding in ${row.dtype}, in which it is fastest, it is ${ratio(row.over_same)}, at ${row.tokens_per_second.toFixed(1)} tokens per second.`;
   return `${plain} Its target pass costs ${row.verify.toFixed(2)} plain passes, and everything but draft and target pass costs ${row.overhead.toFixed(2)}.`;
 }
 
-function summary(row, where, gain) {
+function summary(row, where) {
   if (!row) return "Choose a row for its details.";
   const distribution = row.lossless
     ? "The method is lossless."
@@ -108,10 +105,7 @@ function summary(row, where, gain) {
         ? " after training of unrecorded length"
         : ""
       : ` after ${row.minutes.toFixed(0)} minutes of training`;
-  const result =
-    gain === "tau"
-      ? spread(row, gain)
-      : `${spread(row, gain)} as fast as the best plain decoding, with τ = ${fixed(2)(row.tau)}`;
+  const result = `${spread(row)} as fast as the best plain decoding, with τ = ${fixed(2)(row.tau)}`;
   return `${row.name}, ${where}: ${result}. ${distribution} It needs ${formatBytes(row.bytes)} of memory${training}.`;
 }
 
@@ -161,11 +155,11 @@ function placeNames(points, right) {
 }
 
 // A card beside the point under the pointer.
-function drawCard(svg, row, px, py, width, format, cost, gain) {
+function drawCard(svg, row, px, py, width, format, cost) {
   const lines = [
     row.name,
-    gain === "tau" ? spread(row, gain) : `${spread(row, gain)} the best plain decoding`,
-    `${gain === "tau" ? "" : `τ ${fixed(2)(row.tau)} · `}${format(row[cost])} · chapter ${pageOf(row.chapter)}`,
+    `${spread(row)} the best plain decoding`,
+    `τ ${fixed(2)(row.tau)} · ${format(row[cost])} · chapter ${pageOf(row.chapter)}`,
   ];
   const long = 7 * Math.max(...lines.map((line) => line.length)) + 16;
   const x = Math.min(Math.max(4, px + 12), width - long - 4);
@@ -177,15 +171,15 @@ function drawCard(svg, row, px, py, width, format, cost, gain) {
   return make("g", { "pointer-events": "none" }, box, ...texts);
 }
 
-function drawPlane(svg, width, { cost }, { rows, gain, best, chosen, pick }) {
+function drawPlane(svg, width, { cost }, { rows, best, chosen, pick }) {
   const { label, log, text: format } = COSTS[cost];
-  const known = rows.filter((row) => row[cost] !== null && row[gain] !== null);
+  const known = rows.filter((row) => row[cost] !== null && row.over_best !== null);
   if (!known.length) return;
   const box = { left: 40, right: width - 16, top: 24, bottom: 238 };
   const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
   const xs = known.map((row) => scale(row[cost]));
   const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
-  const high = Math.max(1.2, ...known.map((row) => row[gain])) * 1.08;
+  const high = Math.max(1.2, ...known.map((row) => row.over_best)) * 1.08;
   const plane = scales(box, [left, right], [0, high]);
   const [x, y] = [(value) => plane.x(scale(value)), plane.y];
   const step = high > 4 ? 1 : 0.5;
@@ -197,15 +191,15 @@ function drawPlane(svg, width, { cost }, { rows, gain, best, chosen, pick }) {
     ? sizes.filter((value) => scale(value) > left && scale(value) < right)
     : [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8].filter((value) => value >= left && value <= right);
   axisBelow(svg, box, x, ticks, label, log ? formatBytes : String);
-  svg.append(svgText(0, 12, GAINS[gain]));
+  svg.append(svgText(0, 12, "× best plain decoding"));
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
-  const stairs = edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row[gain])}`);
+  const stairs = edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row.over_best)}`);
   const dashed = { stroke: ink("muted"), "stroke-width": 2, "stroke-dasharray": "5 4" };
   if (edge.length > 1) svg.append(make("path", { d: stairs.join(""), fill: "none", ...dashed }));
   const rank = (row) => (row === chosen ? 2 : best.includes(row.name) ? 1 : 0);
   const points = known
-    .map((row) => ({ row, px: x(row[cost]), py: y(row[gain]) }))
-    .sort((a, b) => rank(b.row) - rank(a.row) || b.row[gain] - a.row[gain]);
+    .map((row) => ({ row, px: x(row[cost]), py: y(row.over_best) }))
+    .sort((a, b) => rank(b.row) - rank(a.row) || b.row.over_best - a.row.over_best);
   const names = placeNames(points, box.right);
   for (const { row, px, py } of points) {
     const isChosen = row.name === chosen?.name;
@@ -221,7 +215,7 @@ function drawPlane(svg, width, { cost }, { rows, gain, best, chosen, pick }) {
     let card = null;
     mark.addEventListener("pointerenter", () => {
       card?.remove();
-      svg.append((card = drawCard(svg, row, px, py, width, format, cost, gain)));
+      svg.append((card = drawCard(svg, row, px, py, width, format, cost)));
     });
     mark.addEventListener("pointerleave", () => card?.remove());
     mark.addEventListener("click", () => pick(row.name));
@@ -250,16 +244,13 @@ function chapterLink(chapter) {
 }
 
 function render(context) {
-  const [settings, target, gain, machine, all] = ["settings", "target", "gain", "machine", "rows"].map(
-    (name) => context.model.get(name),
-  );
+  const names = ["settings", "target", "machine", "rows"];
+  const [settings, target, machine, all] = names.map((name) => context.model.get(name));
   const set = (changes) => assign(context.model, changes);
   const whose = target ? ` of ${target}` : "";
   const sources = [...new Set(all.map((row) => row.source))].sort();
   const option = (value, label = value) => ({ value, label });
-  const note = machine
-    ? `Speeds on ${machine} are counts × costs. A row wins or loses if its 95 % interval excludes 1; otherwise it ties.`
-    : "No costs were recorded, so the table has no speeds: rows are sorted by τ.";
+  const note = `Speeds on ${machine} are counts × costs. A row wins or loses if its 95 % interval excludes 1; otherwise it ties.`;
   const body = make("tbody");
   let now; // the values on display
   const heads = COLUMNS.map(({ key, head, down, more }) => {
@@ -300,25 +291,25 @@ function render(context) {
         return line;
       }),
     );
-    const best = formulas.frontier(rows, cost, gain);
+    const best = formulas.frontier(rows, cost, "over_best");
     charts.plane.node.querySelector("figcaption").textContent =
       cost === "bytes"
         ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the best row for each amount of memory."
         : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the best row for each amount of drift.";
-    const first = formulas.sort(rows, gain, true)[0];
+    const first = formulas.sort(rows, "over_best", true)[0];
     const hint = chosen || !first ? "" : "Choose a row for its details. The best row is ";
     const about = chosen ?? first;
     more.textContent = about ? `${about.name}:${speeds(about)}${byPosition(about)}` : "";
     const say = () => [
-      hint + summary(about, settings[setting].name, gain),
-      taskState(chosen, formulas.frontier(rows, "bytes", gain), first),
+      hint + summary(about, settings[setting].name),
+      taskState(chosen, formulas.frontier(rows, "bytes", "over_best"), first),
     ];
-    return [[], say, { rows, gain, best, chosen, pick }];
+    return [[], say, { rows, best, chosen, pick }];
   };
   const spec = {
     name: "scoreboard",
     label: `The scoreboard${whose}`,
-    task: "choose a row that is not the best and that no other row beats in both memory and speedup or τ.",
+    task: "choose a row that is not the best and that no other row beats in both memory and speedup.",
     longestState: solved("a method with a rather long name × rule"),
     values: ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"],
     controls: [
