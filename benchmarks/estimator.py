@@ -11,8 +11,9 @@ one publication at a time, and uses an engine with factor 1.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -54,49 +55,31 @@ MOST = 6
 # The fit ------------------------------------------------------------------------------------------
 
 
-def stack(parts: Sequence, kind: type) -> Network | Hardware:
-    """Return networks or devices as one whose fields are arrays, so that formulas run once."""
-    fields = {
-        Network: ("parameters", "cache_bytes", "layers"),
-        Hardware: ("bandwidth", "throughput", "gpus"),
-    }
-    return kind(
-        **{name: np.array([float(getattr(p, name)) for p in parts]) for name in fields[kind]}
-    )
+STACKED = {
+    Network: ("parameters", "cache_bytes", "layers"),
+    Hardware: ("bandwidth", "throughput", "gpus"),
+    Row: tuple(field.name for field in fields(Row)),
+}
+"""Fields that differ between dense rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of dense models as columns of arrays [n]."""
+def stacked(parts: Sequence) -> Any:
+    """Return numbers as an array [n], and rows, networks or cards as one with arrays as fields.
 
-    rows: Sequence[Row]
-    target: Network
-    draft: Network
-    hardware: Hardware
+    The formulas then run once for all rows.
+    """
+    kind = type(parts[0])
+    if kind is str:
+        return list(parts)
+    if kind not in STACKED:
+        return np.array([float(part) for part in parts])
+    return kind(**{name: stacked([getattr(p, name) for p in parts]) for name in STACKED[kind]})
 
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Table":
-        columns = [
-            stack([getattr(r, name) for r in rows], kind)
-            for name, kind in (("target", Network), ("draft", Network), ("hardware", Hardware))
-        ]
-        return cls(rows, *columns)
 
-    def column(self, name: str) -> np.ndarray:
-        return np.array([float(getattr(row, name)) for row in self.rows])
-
-    def costs(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-        """Return (round, step), seconds of a round and of a plain step [n]."""
-        draft, verify, overhead, plain, rest = costs(
-            self.target,
-            self.draft,
-            self.hardware,
-            self.column("gamma"),
-            self.column("batch"),
-            self.column("context"),
-            engine,
-        )
-        return draft + verify + overhead, plain + rest
+def seconds(rows: Row, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seconds of a round and of a plain step [n] of stacked rows."""
+    draft, verify, overhead, plain, rest = costs(*rows.sizes, *rows.load, engine)
+    return draft + verify + overhead, plain + rest
 
 
 def robust(errors: np.ndarray) -> np.ndarray:
@@ -113,12 +96,12 @@ def fit(rows: Sequence[Row], lines: Sequence[Sequence[Row]]) -> tuple[Engine, di
     """Return the engine with factor 1, and each source's own factor."""
     points = [row for line in lines for row in line]
     names = sorted({row.source for row in [*rows, *points]})
-    tables = [Table.of(rows)] + ([Table.of(points)] if points else [])
-    places = [np.array([names.index(row.source) for row in t.rows]) for t in tables]
-    weight = [weights([row.source for row in t.rows]) for t in tables]
-    tau, measured, plain = (tables[0].column(name) for name in ("tau", "measured", "plain"))
-    known = ~np.isnan(plain)
-    curve = np.log(tables[-1].column("measured")).reshape(-1, 4) if points else None
+    tables = [stacked(part) for part in (rows, points) if part]
+    places = [np.array([names.index(source) for source in table.source]) for table in tables]
+    weight = [weights(table.source) for table in tables]
+    first = tables[0]
+    known = ~np.isnan(first.plain)
+    curve = np.log(tables[-1].measured).reshape(-1, 4) if points else None
     center = np.log([median for median, _ in PRIORS.values()])
     scale = np.array([deviation for _, deviation in PRIORS.values()])
     size = len(center)
@@ -131,13 +114,13 @@ def fit(rows: Sequence[Row], lines: Sequence[Sequence[Row]]) -> tuple[Engine, di
         return Engine(**parameters, factor=factor)
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        rounds, steps = tables[0].costs(engine(values, places[0]))
+        rounds, steps = seconds(first, engine(values, places[0]))
         errors = [
-            weight[0] * np.log(tau * steps / rounds / measured),
-            (weight[0] * -np.log(plain * steps))[known],
+            weight[0] * np.log(first.tau * steps / rounds / first.measured),
+            (weight[0] * -np.log(first.plain * steps))[known],
         ]
         if points:
-            rounds, steps = tables[1].costs(engine(values, places[1]))
+            rounds, steps = seconds(tables[1], engine(values, places[1]))
             shape = np.log(steps / rounds).reshape(-1, 4) - curve
             errors.append(weight[1].reshape(-1, 4)[:, 1:] * (shape[:, 1:] - shape[:, :1]))
         prior = (values[:size] - center) / scale
@@ -184,17 +167,7 @@ def fit_experts(engine: Engine, rows: Sequence[Row]) -> float:
 
 def predict(row: Row, engine: Engine) -> Estimate:
     """Return the estimate of a row, τ given."""
-    return estimate(
-        row.target,
-        row.draft,
-        row.hardware,
-        None,
-        row.gamma,
-        row.batch,
-        row.context,
-        tau=row.tau,
-        engine=engine,
-    )
+    return estimate(*row.sizes, None, *row.load, tau=row.tau, engine=engine)
 
 
 def about(row: Row) -> dict:
@@ -214,58 +187,37 @@ def best_case(row: Row) -> float:
     return row.tau * plain / (verify + drafting)
 
 
-def measured_round(rows: Sequence[Row], engine: Engine) -> tuple[Engine, list[Row]] | None:
-    """Return an engine calibrated on the first batch and γ of these rows, and all other rows.
+def by_one_round(rows: Sequence[Row], engine: Engine) -> dict[int, Estimate]:
+    """Return the estimates of all but the first rows of a setting by an engine calibrated on those.
 
-    The cost of the round is the median of its first three texts. None if there are no other rows.
+    The first rows are up to three texts of the first batch and γ; the cost of their round is the
+    median. The keys are the rows' ids.
     """
-    first = [r for r in rows if (r.batch, r.gamma) == (rows[0].batch, rows[0].gamma)][:3]
-    rest = [row for row in rows if row not in first]
-    if not rest:
-        return None
-    row, cost = rows[0], float(np.median([r.tau / r.measured for r in first]))
-    own = calibrate(
-        row.target,
-        row.draft,
-        row.hardware,
-        row.gamma,
-        row.batch,
-        row.context,
-        tau=row.tau,
-        speedup=row.tau / cost,
-        engine=engine,
-    )
-    return own, rest
+    row = rows[0]
+    first = [r for r in rows if (r.batch, r.gamma) == (row.batch, row.gamma)][:3]
+    cost = float(np.median([r.tau / r.measured for r in first]))
+    sizes = (*row.sizes, *row.load)
+    own = calibrate(*sizes, tau=row.tau, speedup=row.tau / cost, engine=engine)
+    return {id(row): predict(row, own) for row in rows if row not in first}
 
 
 def held_out(publication: str) -> list[dict]:
     """Return the predictions of a publication's rows by a fit that has not seen it."""
-    others = lambda rows: [row for row in rows if row.publication != publication]
     lines = [line for line in curves() if line[0].publication != publication]
-    engine, _ = fit(others(dense_rows()), lines)
-    rows = [row for row in dense_rows() if row.publication == publication]
-    by_setting: dict[str, list[Row]] = {}
-    for row in rows:
-        by_setting.setdefault(row.setting, []).append(row)
-    calibrated = {}
-    for setting in by_setting.values():
-        for own, rest in filter(None, [measured_round(setting, engine)]):
-            calibrated |= {id(row): predict(row, own) for row in rest}
+    rows: dict[bool, list[Row]] = {True: [], False: []}
+    for row in dense_rows():
+        rows[row.publication == publication].append(row)
+    engine, _ = fit(rows[False], lines)
+    calibrated: dict[int, Estimate] = {}
+    for setting in {row.setting: None for row in rows[True]}:
+        calibrated |= by_one_round([r for r in rows[True] if r.setting == setting], engine)
     found = []
-    for row in rows:
+    for row in rows[True]:
         e, own = predict(row, engine), calibrated.get(id(row))
-        found.append(
-            {
-                **about(row),
-                "datasheet": best_case(row),
-                "held_out": e.speedup,
-                "low": e.low,
-                "high": e.high,
-                "calibrated": own and own.speedup,
-                "calibrated_low": own and own.low,
-                "calibrated_high": own and own.high,
-            }
-        )
+        band = {"held_out": e.speedup, "low": e.low, "high": e.high}
+        names = {"calibrated": "speedup", "calibrated_low": "low", "calibrated_high": "high"}
+        after = {name: own and getattr(own, part) for name, part in names.items()}
+        found.append(about(row) | {"datasheet": best_case(row)} | band | after)
     return found
 
 
@@ -274,26 +226,16 @@ def shapes() -> list[dict]:
     engine, _ = fit(dense_rows(), [])
     found = []
     for line in curves():
-        first = predict(line[0], engine).speedup
+        speedups = [predict(row, engine).speedup for row in line]
+        names = ("source", "setting", "workload")
         found.append(
-            {
-                "source": line[0].source,
-                "setting": line[0].setting,
-                "workload": line[0].workload,
+            {name: getattr(line[0], name) for name in names}
+            | {
                 "batches": [row.batch for row in line],
                 "measured": [row.measured / line[0].measured for row in line],
-                "held_out": [predict(row, engine).speedup / first for row in line],
+                "held_out": [speedup / speedups[0] for speedup in speedups],
             }
         )
-    return found
-
-
-def mixtures(engine: Engine) -> list[dict]:
-    """Return the predictions of the mixtures, by the engine that was fitted to them as well."""
-    found = []
-    for row in mixture_rows():
-        e = predict(row, engine)
-        found.append({**about(row), "fitted": e.speedup, "low": e.low, "high": e.high})
     return found
 
 
@@ -308,12 +250,16 @@ def estimator(run: Run) -> dict:
     def fitted() -> dict:
         engine, factors = fit(dense_rows(), curves())
         engine = replace(engine, experts=fit_experts(engine, mixture_rows()))
+        mixtures = []  # by the engine that was fitted to them as well
+        for row in mixture_rows():
+            e = predict(row, engine)
+            mixtures.append(about(row) | {"fitted": e.speedup, "low": e.low, "high": e.high})
         return {
             "engine": {name: getattr(engine, name) for name in (*PRIORS, "experts")},
             "factors": factors,
             "spread": FITTED.spread,
             "error": FITTED.error,
-            "mixtures": mixtures(engine),
+            "mixtures": mixtures,
         }
 
     tested = dict.fromkeys(row.publication for row in dense_rows())

@@ -61,6 +61,16 @@ class Row:
     plain: float = math.nan
 
     @property
+    def sizes(self) -> tuple[Network, Network, Hardware]:
+        """Target, draft and cards, as the functions of the estimator take them."""
+        return self.target, self.draft, self.hardware
+
+    @property
+    def load(self) -> tuple[int, int, float]:
+        """γ, batch and context, in their order after the sizes."""
+        return self.gamma, self.batch, self.context
+
+    @property
     def publication(self) -> str:
         """What is left out together: a source, or several by the same authors."""
         return SAME_AUTHORS if self.source.startswith("specdecode_bench") else self.source
@@ -85,56 +95,34 @@ def head(method: str, target: str) -> Network:
     return (EAGLE3 if method == "EAGLE-3" else EAGLE)[target]
 
 
-def qwen() -> list[Row]:
-    """Return AngelSlim's rows."""
-    name = "angelslim_qwen3"
-    return [
-        row(name, r, r["setting"], EAGLE3[r["setting"]], CARDS["H20"], gamma=2, context=500)
-        for r in forecasts.records(name)
-    ]
-
-
-def llama(source: str) -> list[Row]:
-    """Return the rows of a source that measured EAGLE heads of an 8B Llama on MT-bench."""
-    target, found = "Llama-3.1-8B", []
-    for r in forecasts.records(source):
-        r = {"gamma": 3, "tau": BORROWED[r["setting"]]} | r
-        text = {"workload": "MT-bench", "context": MT_BENCH}
-        found.append(row(source, r, target, head(r["setting"], target), CARDS["H100"], **text))
-    return found
-
-
-def bundle() -> list[Row]:
-    """Return SpecBundle's rows."""
-    found = []
-    for r in forecasts.records("specbundle"):
-        target, gpus = BUNDLE[r["setting"].split(",")[0]]
-        cards = replace(CARDS["H200"], gpus=gpus)
-        found.append(row("specbundle", r, target, EAGLE3[target], cards))
-    return found
-
-
-def single() -> list[Row]:
-    """Return the rows of the sources that have one or two."""
-    found = [
-        row("vllm_minicpm3", r, "MiniCPM3-4B", EAGLE3["MiniCPM3-4B"], CARDS["RTX 4090"])
-        for r in forecasts.records("vllm_minicpm3")
-    ]
+def measurements() -> list[Row]:
+    """Return every measurement that can be compared with an estimate."""
+    records, found = forecasts.records, []
+    for r in records("angelslim_qwen3"):
+        target, known = r["setting"], {"gamma": 2, "context": 500}
+        found.append(row("angelslim_qwen3", r, target, EAGLE3[target], CARDS["H20"], **known))
+    for source in ("sglang_eagle3_batches", "vllm_eagle_lengths", "vllm_eagle_first"):
+        for r in records(source):  # EAGLE heads of an 8B Llama on MT-bench
+            r = {"gamma": 3, "tau": BORROWED[r["setting"]]} | r
+            text = {"workload": "MT-bench", "context": MT_BENCH}
+            draft = head(r["setting"], "Llama-3.1-8B")
+            found.append(row(source, r, "Llama-3.1-8B", draft, CARDS["H100"], **text))
+    for r in records("vllm_minicpm3"):
+        draft = EAGLE3["MiniCPM3-4B"]
+        found.append(row("vllm_minicpm3", r, "MiniCPM3-4B", draft, CARDS["RTX 4090"]))
     paths = recordings.published("trained_draft_pitfall")["paths"]
     for (_, speedup, accepted), batch in zip(paths, (1, 16)):
         r = {"setting": "draft model", "batch": batch, "speedup": speedup, "tau": 1 + 2 * accepted}
         draft = MODELS["Qwen2.5-0.5B"]
         found.append(row("trained_draft_pitfall", r, "Qwen2.5-7B", draft, CARDS["H100"], gamma=2))
-    chain = forecasts.records("specdecode_bench_tree")[0]
     about = {"setting": "EAGLE-3", "workload": "GSM8K", "context": CONTEXT["GSM8K"], "gamma": 3}
-    draft = EAGLE3["Qwen3-8B"]
-    return [*found, row("specdecode_bench_tree", chain, "Qwen3-8B", draft, CARDS["H100"], **about)]
-
-
-def measurements() -> list[Row]:
-    """Return every measurement that can be compared with an estimate."""
-    sources = ("sglang_eagle3_batches", "vllm_eagle_lengths", "vllm_eagle_first")
-    return [*qwen(), *(each for name in sources for each in llama(name)), *single(), *bundle()]
+    source, draft = "specdecode_bench_tree", EAGLE3["Qwen3-8B"]
+    found.append(row(source, records(source)[0], "Qwen3-8B", draft, CARDS["H100"], **about))
+    for r in records("specbundle"):
+        target, gpus = BUNDLE[r["setting"].split(",")[0]]
+        cards = replace(CARDS["H200"], gpus=gpus)
+        found.append(row("specbundle", r, target, EAGLE3[target], cards))
+    return found
 
 
 def dense_rows() -> list[Row]:

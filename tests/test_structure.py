@@ -135,7 +135,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 3506,
+    "benchmarks": 3440,
     "site": 762,
     "site/live": 3978,
     "site/specdec_site": 3628,
