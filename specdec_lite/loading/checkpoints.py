@@ -341,9 +341,15 @@ def save_model(
     """
     from huggingface_hub import save_torch_state_dict
 
-    ends = dict(bos_token_id=0, eos_token_id=0)
+    config = model.config
+    for name, absent in (("window", None), ("qk_norm", False)):
+        if getattr(config, name) != absent:
+            raise ValueError(
+                f"model has {name}={getattr(config, name)}: must be {absent}, because a Llama's"
+                " config.json cannot express it"
+            )
     entries = config_to_hf(
-        model.config, "LlamaForCausalLM", mlp_bias=False, dtype="bfloat16", **ends
+        config, "LlamaForCausalLM", mlp_bias=False, bos_token_id=0, eos_token_id=0, dtype="bfloat16"
     )
     weights = {
         name: weight.detach().to("cpu", torch.bfloat16, copy=True)
