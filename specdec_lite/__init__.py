@@ -1,4 +1,4 @@
-"""specdec_lite: speculative decoding, small, fast and exact.
+"""specdec_lite: speculative decoding, complete, fast and exact.
 
 from specdec_lite import load_pair, generate
 from specdec_lite.drafters import ModelDrafter

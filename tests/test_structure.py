@@ -150,7 +150,7 @@ BUDGETS = {
     "specdec_lite/drafters": 6107,
     "specdec_lite/engine": 3172,
     "specdec_lite/gpu": 2327,
-    "specdec_lite/loading": 2245,
+    "specdec_lite/loading": 2244,
     "specdec_lite/measure": 950,
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,

@@ -118,9 +118,8 @@ def attach_codes(model: Transformer, path: Path) -> Transformer:
 def read_codes(tensor: Any) -> Codes:
     """Return the weights of a matrix of a GGUF file, which are stored in Q4_1 or Q8_0."""
     rows = torch.from_numpy(np.array(tensor.data))
-    if (
-        tensor.tensor_type.name == "Q4_1"
-    ):  # per group: scale, minimum, then the codes of i and i + 16 in one byte
+    if tensor.tensor_type.name == "Q4_1":
+        # per group: scale, minimum, then the codes of i and i + 16 in one byte
         groups = rows.unflatten(1, (-1, 4 + GROUP // 2))
         scales, minima = groups[..., :4].contiguous().view(torch.float16).float().unbind(-1)
         pairs = groups[..., 4:]
