@@ -94,15 +94,8 @@ class Convolution(nn.Module):
     """A norm, and two convolutions over the positions of a block: before a sublayer and after it.
 
     A coefficient is a learned number per channel plus a number per group of channels that is
-    predicted from the normed input. A position reads itself and earlier positions of its block. A
-    new convolution changes nothing.
-
-    Args:
-        size: number of channels d.
-        taps: positions that are read.
-        group: channels per group.
-        block: positions per block.
-        eps: the norm's ε.
+    predicted from the normed input. A position reads itself and `taps` − 1 earlier positions of its
+    block. A new convolution changes nothing.
     """
 
     def __init__(self, size: int, taps: int, group: int, block: int, eps: float):
@@ -200,17 +193,18 @@ class BlockHead(Transformer):
         self.inputs = Norm(width, self.config.norm_eps)
         self.words = DraftVocabulary(words) if words else None
         self.parts = BlockParts(**(parts or {}))
-        self.own: dict[str, Any] = {
-            "size": size,
-            "target_vocabulary": target_vocabulary,
-            "rank": rank,
-        }
-        self.own |= {"words": words} if words else {}
+        self.own: dict[str, Any] = {"words": words} if words else {}
+        self.own |= {"size": size, "target_vocabulary": target_vocabulary, "rank": rank}
         self.own |= {"parts": self.parts.stated} if self.parts.stated else {}
         if self.parts.taps:
             blocks = (ConvolvedBlock(self.config, self.parts, size) for _ in self.blocks)
             self.blocks = nn.ModuleList(blocks)
-        self.correction = self.new_correction(rank) if rank else None
+        self.correction: Correction | None = None
+        if rank:
+            inputs = target_vocabulary if self.parts.all_tokens else 0
+            sizes = words or target_vocabulary, rank, bool(words) and not inputs, inputs
+            count = self.parts.candidates
+            self.correction = Selector(*sizes, count, width) if count else Correction(*sizes)
         self.confidence: nn.Linear | None = None
         if self.parts.confidence:
             inputs = width + (rank if self.parts.confidence == "state and token" else 0)
@@ -220,17 +214,6 @@ class BlockHead(Transformer):
     def extra_repr(self) -> str:
         """Return what the head reads and predicts, for its repr."""
         return f"layers={list(self.layers)}, size={self.size}, most={self.most}"
-
-    def new_correction(self, rank: int) -> Correction:
-        """Return an untrained correction, or a selector if the parts name its candidates."""
-        words, inputs = self.own.get("words", 0), 0
-        if self.parts.all_tokens:
-            inputs = self.own["target_vocabulary"]
-        tokens, others = words or self.own["target_vocabulary"], bool(words) and not inputs
-        if not self.parts.candidates:
-            return Correction(tokens, rank, others, inputs)
-        width = self.config.hidden_size
-        return Selector(tokens, rank, others, inputs, self.parts.candidates, width)
 
     @property
     def most(self) -> int:
@@ -370,26 +353,12 @@ class BlockSession(ParallelSession):
         self.states = filled[0, 0, :count]
         return self.output_head.head(self.states)
 
-    @torch.inference_mode()
-    def acceptance(self, position: int, token: Tensor) -> float:
-        """Return the predicted acceptance of a position's token.
-
-        It is computed from the token before, never from the position's own.
-
-        Args:
-            position: of the row, from 0.
-            token: [], the token before.
-        """
-        inputs = self.states[position]
-        if self.head.parts.confidence == "state and token" and self.correction is not None:
-            index = self.correction.index(token, self.words)
-            inputs = torch.cat((inputs, self.correction.before(index)))
-        assert self.head.confidence is not None
-        return self.head.confidence(inputs).sigmoid().item()
-
 
 class Survival(Length):
-    """Draft the next position while the head predicts that its token is accepted."""
+    """Draft the next position while the head predicts that its token is accepted.
+
+    The prediction reads the token before, never the position's own.
+    """
 
     looks = True
 
@@ -403,11 +372,18 @@ class Survival(Length):
         self.drafted = 0
         return self.gamma
 
+    @torch.inference_mode()
     def go_on(self, row: Tensor, token: int | Tensor) -> bool:
+        head, states, correction = self.session.head, self.session.states, self.session.correction
         self.drafted += 1
-        if self.drafted >= len(self.session.states):
+        if self.drafted >= len(states):
             return False
-        return self.session.acceptance(self.drafted, torch.as_tensor(token)) >= self.least
+        inputs = states[self.drafted]
+        if head.parts.confidence == "state and token" and correction is not None:
+            index = correction.index(torch.as_tensor(token), self.session.words)
+            inputs = torch.cat((inputs, correction.before(index)))
+        assert head.confidence is not None
+        return head.confidence(inputs).sigmoid().item() >= self.least
 
 
 class BlockDiffusionDrafter(Pretrained, ChainDrafter):

@@ -47,6 +47,8 @@ BITS = 4
 """Bits of the weights of a head whose target multiplies by 4-bit weights, and of its vocabulary rows."""
 FIXED = {"num_layers": 1, "tied": False, "window": None, "qkv_bias": False, "qk_norm": False}
 """Fields of the config that are the same for all heads of the EAGLE family."""
+NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+"""Options of an EAGLE-3 head; fc_norm and norm_output make it EAGLE-3.1."""
 
 
 class FeatureHead(DraftVocabulary):
@@ -176,12 +178,7 @@ class Tail(Norm):
 
 
 class Pair(nn.Module):
-    """Normalize the two halves of a vector separately.
-
-    Args:
-        size: entries per half.
-        eps: the norms' ε.
-    """
+    """Normalize the two halves of a vector separately."""
 
     def __init__(self, size: int, eps: float):
         super().__init__()
@@ -234,37 +231,20 @@ class Eagle3Head(FeatureHead):
     options are those of `speculators`.
 
     Args:
-        layers: the target's hidden states that the head reads.
-        vocab_size: size v of the draft's vocabulary.
+        layers, vocab_size, shape: as for `FeatureHead`.
         norm_before_residual: whether the block adds to the normed g instead of g.
         norm_before_fc: whether the states are normed together before they are fused.
         fc_norm: whether each of them is normed by itself.
         norm_output: whether the next pair continues from the normed output.
-        shape: other fields of a `TransformerConfig`.
-
-    Raises:
-        ValueError: norm_before_fc and fc_norm are both set.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        vocab_size: int,
-        norm_before_residual: bool = False,
-        norm_before_fc: bool = False,
-        fc_norm: bool = False,
-        norm_output: bool = False,
-        **shape,
-    ):
+    def __init__(self, layers: Sequence[Layer], vocab_size: int, **options):
+        shape = {name: value for name, value in options.items() if name not in NORMS}
         super().__init__(layers, vocab_size, **shape)
+        self.options = {name: bool(options.get(name)) for name in NORMS}
+        norm_before_residual, norm_before_fc, fc_norm, _ = self.options.values()
         if norm_before_fc and fc_norm:
             raise ValueError("norm_before_fc and fc_norm: must not both be true")
-        self.options = {
-            "norm_before_residual": norm_before_residual,
-            "norm_before_fc": norm_before_fc,
-            "fc_norm": fc_norm,
-            "norm_output": norm_output,
-        }
         self.config |= {name: True for name, is_set in self.options.items() if is_set}
         count, eps = len(self.layers), self.shape.norm_eps
         self.together: nn.Module = Norm(count * self.size, eps) if norm_before_fc else nn.Identity()
@@ -345,12 +325,10 @@ class ParallelEagleHead(Eagle3Head):
     the embedding of the mask's token.
 
     Args:
-        layers: the target's hidden states that the head reads.
-        vocab_size: size v of the draft's vocabulary.
         depth: number of blocks.
         mask_id: the mask's token.
         embeddings: rows of the head's own embedding; 0: it reads the target's.
-        options: the options of `Eagle3Head`, and fields of a `TransformerConfig`.
+        layers, vocab_size, options: as for `Eagle3Head`.
     """
 
     def __init__(
@@ -657,8 +635,6 @@ class MtpDrafter(Pretrained, EagleDrafter):
 
 # Heads that others have published: their formats are those that engines serve ----------------------
 
-NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-"""Options of an EAGLE-3 head; fc_norm and norm_output make it EAGLE-3.1."""
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Entries that name the mask's token of a P-EAGLE head, in the order in which they are read."""
 

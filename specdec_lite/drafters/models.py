@@ -44,10 +44,7 @@ class FollowingSession(ChainSession):
     drafts were accepted. The next `propose` feeds the missing ones.
 
     Args:
-        model: the draft model.
-        gamma: draft length, or a policy.
         room: cache entries that one round may need.
-        context: context at the start of the generation.
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length, room: int, context: Context):

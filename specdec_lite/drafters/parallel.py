@@ -81,10 +81,7 @@ class Selector(Correction):
     is the row's state; all other tokens have −∞. A new selector only cuts the rows to k tokens.
 
     Args:
-        vocab_size: V, or the size v of the draft vocabulary.
-        rank: rank r of A and B.
-        others: as for `Correction`.
-        inputs: as for `Correction`.
+        vocab_size, rank, others, inputs: as for `Correction`.
         candidates: number k of tokens left in a row.
         width: size d of the states that weigh the r products; 0: all weigh the same.
     """
@@ -104,13 +101,9 @@ class Selector(Correction):
         self.config |= {"candidates": self.candidates} | ({"width": width} if width else {})
 
     def scores(self, values: Tensor, tokens: Tensor, index: Tensor, states: Tensor) -> Tensor:
-        """Return the scores [..., k] of candidates after the token before.
+        """Return the scores [..., k] of candidates after the token before; see `correct`.
 
-        Args:
-            values: [..., k], the candidates' logits.
-            tokens: [..., k], the candidates.
-            index: [...], the input row of the token before.
-            states: [..., d], what the logits were made from.
+        Shapes: values [..., k], the candidates' logits, tokens [..., k].
         """
         pair = self.before(index)
         if self.gate is not None:
@@ -236,9 +229,7 @@ class PardSession(ParallelSession):
         return logits.masked_fill(masked, float("-inf"))
 
 
-# Extra heads, each row corrected by the token before --------------------------------------------
-# Sources: Cheng et al. 2026 (DSpark), the Markov head; DFlash 2's selector of pairs
-# (vllm-project/vllm#52816); here on heads such as Medusa's.
+# Extra heads, such as Medusa's, each row corrected by the token before --------------------------
 
 
 class MarkovDrafter(OnHeads, Pretrained, ChainDrafter):
