@@ -17,8 +17,6 @@ from specdec_lite import CausalLM, load_pair
 from specdec_lite.contract import Drafter, Session
 from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters import NgramModel
-from specdec_lite.drafters.model_trees import ModelTreeDrafter, ModelTreeSession
-from specdec_lite.drafters.trees import expand_tree, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
@@ -271,48 +269,6 @@ class TreeDrafter(Drafter, Session):
         distribution = lambda prefix: sampling(logits_of(self.model, [*text, *prefix])[-1])
         levels = min(self.depth, context.wanted - 1)
         return self.expand(distribution, levels, context.rng) if levels else NOTHING
-
-
-class GrownDrafter(ModelTreeDrafter):
-    """A draft model that expands a tree level by level over nodes that stay in its cache.
-
-    Args:
-        model: the draft model.
-        children: (logits [V], context) → [(token, row)], as in `drafters.trees`.
-    """
-
-    def __init__(self, model, children):
-        super().__init__(model)
-        self.children = children
-
-    def start(self, context):
-        return GrownSession(self, context)
-
-
-class GrownSession(ModelTreeSession):
-    """The drafting of one generation."""
-
-    def __init__(self, drafter, context):
-        super().__init__(drafter.model, 1, 8, context)
-        self.children = drafter.children
-
-    def propose(self, context):
-        def expand(tree, nodes):
-            rows = [self.begin(context)] if nodes == [-1] else self.rows(context, tree, nodes)
-            return [self.children(row, context) for row in rows]
-
-        return expand_tree(context, expand, 2)
-
-
-def two_likeliest(logits, context):
-    """Return the two likeliest tokens, chosen."""
-    return [(token, None) for token in logits.topk(2).indices.tolist()]
-
-
-def two_drawn(logits, context):
-    """Return two tokens drawn without replacement; at temperature 1 if decoding is greedy."""
-    sampling = Sampling() if context.sampling.greedy else context.sampling
-    return without_replacement(sampling(logits), 2, context.rng)
 
 
 def logits_in_chains(model: CausalLM, text: list[int], size: int) -> torch.Tensor:

@@ -23,16 +23,7 @@ from heads_zoo import (
     random_selector,
     random_speculator,
 )
-from models_zoo import (
-    PROMPT,
-    GrownDrafter,
-    TreeDrafter,
-    Wrapped,
-    native,
-    perturbed,
-    two_drawn,
-    two_likeliest,
-)
+from models_zoo import PROMPT, TreeDrafter, Wrapped, native, perturbed
 
 from benchmarks.methods import METHODS, Method
 from specdec_lite import acceptance as a, drafters as d, generate
@@ -256,12 +247,6 @@ DRAFTERS = {
     "the target on sinks and a window": lambda target: d.SparseCacheDrafter(target, 1, 3, 3),
     "the target on chunks that its query asks for": lambda target: d.SparseCacheDrafter(
         target, 1, 2, 3, Chunks([0, 1], 2, 2)
-    ),
-    "a tree grown over cached nodes, chosen": lambda target: GrownDrafter(
-        perturbed(target), two_likeliest
-    ),
-    "a tree drawn level by level over cached nodes": lambda target: GrownDrafter(
-        perturbed(target), two_drawn
     ),
     "a bandit over lookup, a draft model and a head": lambda target: d.BanditDrafter(
         [

@@ -1,6 +1,7 @@
 """Two trees of one size: one expanded by the draft's confidence, one with a fixed shape."""
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 import traitlets
@@ -71,7 +72,9 @@ def draft_trees(drafter: EagleDrafter, tokenizer, text: str, levels: int = 5) ->
     pool = ConfidenceTree(4, levels, 4 + 16 * levels)
     trees = {"text": tokenizer.decode(ids[-16:])}
     for name, draft in (("grown", pool), ("static", STATIC_TREE)):
-        session = RecordingSession(target, drafter.head, drafter.body, draft, context)
+        other = copy(drafter)
+        other.draft = draft
+        session = RecordingSession(other, context)
         tree = session.propose(context).tree
         trees[name] = nodes_of(tree, session.rows, truth, tokenizer, name == "grown")
     return trees

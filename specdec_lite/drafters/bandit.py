@@ -44,12 +44,13 @@ class Arm:
         text: the text of the last round.
     """
 
-    def __init__(self, drafter: Drafter, context: Context, prior: float, weight: float):
+    def __init__(self, drafter: Drafter, context: Context, prior: float, bandit: "BanditDrafter"):
         self.session = drafter.start(context)
         self.free = self.is_free(drafter)
-        self.tokens = prior * weight
-        self.cost = self.rounds = weight
-        self.draft: tuple[int, Proposal] = (0, NOTHING)
+        self.bandit = bandit
+        self.tokens = prior * bandit.weight
+        self.cost = self.rounds = bandit.weight
+        self.proposal = NOTHING
         self.waiting: list[tuple[int, Proposal]] = []
         self.missed: dict[Layer, Tensor] = {}
         self.seen = 0
@@ -64,35 +65,35 @@ class Arm:
             for part in members(drafter)
         )
 
-    def index(self, rounds: float, bonus: float) -> float:
+    def index(self, rounds: float) -> float:
         """Return the tokens per cost, plus a bonus if the arm is measured only when it drafts."""
         waiting = 0.0 if self.free else math.sqrt(math.log(1 + rounds) / self.rounds)
-        return self.tokens / self.cost + bonus * waiting
+        return self.tokens / self.cost + self.bandit.bonus * waiting
 
-    def catch_up(self, context: Context, costs: "BanditDrafter") -> None:
+    def catch_up(self, context: Context) -> None:
         """Measure earlier drafts by the text that followed, then draft again if the arm is free."""
         known, self.text = common_prefix(self.text, context.tokens), context.tokens
-        self.forget(known)
         if not self.free:
-            self.age(costs)
-            self.remember(context)
+            self.age()
+            self.remember(context, known - 1)
             return
         text = context.tokens.tolist()
-        undecided = []
-        for start, proposal in self.waiting:
+        waiting, self.waiting = self.waiting, []
+        for start, proposal in waiting:
             accepted, decided = follow(proposal, text[start:])
-            if decided:
-                self.add(1 + accepted, len(proposal.tree), 0, costs)
-            else:
-                undecided.append((start, proposal))
-        self.waiting = undecided
-        proposal = self.session.propose(context)
-        self.draft = len(text), proposal
-        if len(proposal.tree):
-            self.waiting.append(self.draft)
+            if decided and start <= known:
+                self.add(1 + accepted, len(proposal.tree), 0)
+            elif start <= known:  # else an outer round took back the text before it
+                self.waiting.append((start, proposal))
+        self.proposal = self.session.propose(context)
+        if len(self.proposal.tree):
+            self.waiting.append((len(text), self.proposal))
 
-    def remember(self, context: Context) -> None:
+    def remember(self, context: Context, known: int) -> None:
         """Add the states of the newest tokens to those that the session has not read yet."""
+        if (surplus := self.seen - known) > 0:  # an outer round took these tokens back
+            self.seen = known
+            self.missed = {layer: each[:, :-surplus] for layer, each in self.missed.items()}
         if context.scores is None:
             return
         scored = len(context.tokens) - 1
@@ -105,7 +106,7 @@ class Arm:
     def propose(self, context: Context) -> Proposal:
         """Return this round's proposal."""
         if self.free:
-            return self.draft[1]
+            return self.proposal
         before, scores = self.session.passes, context.scores
         scores = None if scores is None else Scores(scores.logits, self.missed)
         proposal = self.session.propose(replace(context, scores=scores))
@@ -113,37 +114,26 @@ class Arm:
         self.passes = self.session.passes - before
         return proposal
 
-    def observe(self, verdict: Verdict, scores: Scores, costs: "BanditDrafter") -> None:
-        """Learn from the verdict on this arm's proposal.
-
-        Shapes: scores [root].
-        """
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        """Learn from the verdict on this arm's proposal."""
         self.session.observe(verdict, scores)
         if not self.free and verdict.tokens:
-            self.add(1 + len(verdict.path), len(verdict.tokens), self.passes, costs)
+            self.add(1 + len(verdict.path), len(verdict.tokens), self.passes)
 
-    def add(self, tokens: int, nodes: int, passes: int, costs: "BanditDrafter") -> None:
+    def add(self, tokens: int, nodes: int, passes: int) -> None:
         """Add one measured round."""
         if self.free:
-            self.age(costs)
+            self.age()
         self.tokens += tokens
-        self.cost += costs.pass_cost(nodes) + costs.c * passes
+        self.cost += self.bandit.pass_cost(nodes) + self.bandit.c * passes
         self.rounds += 1
 
-    def age(self, costs: "BanditDrafter") -> None:
+    def age(self) -> None:
         """Discount all sums; their ratios stay. An arm that waits counts fewer and fewer rounds."""
         if self.rounds > LEAST:
-            self.tokens *= costs.discount
-            self.cost *= costs.discount
-            self.rounds *= costs.discount
-
-    def forget(self, length: int) -> None:
-        """Forget the text beyond a length, which an outer round took back."""
-        self.waiting = [(start, draft) for start, draft in self.waiting if start <= length]
-        surplus = self.seen - (length - 1)
-        if surplus > 0:
-            self.seen = length - 1
-            self.missed = {layer: each[:, :-surplus] for layer, each in self.missed.items()}
+            self.tokens *= self.bandit.discount
+            self.cost *= self.bandit.discount
+            self.rounds *= self.bandit.discount
 
 
 def follow(proposal: Proposal, text: Sequence[int]) -> tuple[int, bool]:
@@ -200,8 +190,8 @@ class BanditDrafter(GroupDrafter):
 
     def start(self, context: Context) -> "BanditSession":
         pairs = zip(self.drafters, self.priors)
-        arms = [Arm(drafter, context, prior, self.weight) for drafter, prior in pairs]
-        return BanditSession(self, arms)
+        arms = [Arm(drafter, context, prior, self) for drafter, prior in pairs]
+        return BanditSession(arms, self.hidden_layers)
 
     def pass_cost(self, nodes: int) -> float:
         """Return the cost of the target's pass with this many drafted tokens."""
@@ -215,16 +205,16 @@ class BanditDrafter(GroupDrafter):
 class BanditSession(Session):
     """`chosen` is the arm that drafted last; None if none was asked."""
 
-    def __init__(self, drafter: BanditDrafter, arms: list[Arm]):
-        self.drafter, self.arms = drafter, arms
+    def __init__(self, arms: list[Arm], hidden_layers: tuple[Layer, ...]):
+        self.arms, self.hidden_layers = arms, hidden_layers
         self.chosen: Arm | None = None
 
     def propose(self, context: Context) -> Proposal:
         for arm in self.arms:
-            arm.catch_up(context, self.drafter)
+            arm.catch_up(context)
         self.chosen = None
         rounds = sum(arm.rounds for arm in self.arms)
-        indexes = {arm: arm.index(rounds, self.drafter.bonus) for arm in self.arms}
+        indexes = {arm: arm.index(rounds) for arm in self.arms}
         for arm in sorted(self.arms, key=lambda arm: indexes[arm], reverse=True):
             if indexes[arm] <= 1:
                 break
@@ -244,13 +234,13 @@ class BanditSession(Session):
             return proposal
         # The target's pass would begin behind block b and not compute what the arm reads.
         block = proposal.states[0]
-        lower = [x for x in self.drafter.hidden_layers if not isinstance(x, str) and x < block]
+        lower = [x for x in self.hidden_layers if not isinstance(x, str) and x < block]
         free = self.chosen is not None and self.chosen.free
         return replace(proposal, states=None) if lower or free else proposal
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         if self.chosen is not None:
-            self.chosen.observe(verdict, scores, self.drafter)
+            self.chosen.observe(verdict, scores)
 
 
 # A bandit fitted to a target --------------------------------------------------------------------

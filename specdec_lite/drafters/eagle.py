@@ -366,40 +366,26 @@ class ParallelEagleHead(Eagle3Head):
 class FedTree(TokenTree):
     """The nodes that were fed in a round, whose parents stay on the device.
 
-    A pass needs only their depths and their attention mask.
+    A pass needs only their depths and their attention mask, whose last rows are `newest`'s.
     """
 
-    def __init__(self, mask: Tensor, depths: list[int]):
-        self.allowed = mask
-        self._depths = depths
+    mask: Tensor = None  # pyright: ignore
+    is_chain: bool = False  # pyright: ignore
 
-    @classmethod
-    def empty(cls, device: torch.device | None = None) -> "FedTree":
-        """Return the tree without nodes."""
-        return cls(torch.empty(0, 0, dtype=torch.bool, device=device), [])
+    def __init__(self, mask: Tensor, depths: list[int], newest: Tensor):
+        self.mask, self._depths, self.newest = mask, depths, newest
 
     def __len__(self) -> int:
         return len(self._depths)
-
-    @property
-    def mask(self) -> Tensor:
-        return self.allowed
-
-    @property
-    def is_chain(self) -> bool:
-        return False
 
     def extended(self, above: Tensor) -> "FedTree":
         """Return the tree with a further level."""
         # A new node sees what its parent sees, and itself. Parents are always in the newest level.
         count = len(above)
-        newest = self.allowed[len(self) - self._depths.count(self.levels - 1) :]
-        if not len(self):
-            newest = self.allowed.new_zeros(1, 0)
-        alone = torch.eye(count, dtype=torch.bool, device=newest.device)
-        rows = torch.cat((newest[above], alone), 1)
-        mask = torch.cat((F.pad(self.allowed, (0, count)), rows))
-        return FedTree(mask, self._depths + [self.levels] * count)
+        alone = torch.eye(count, dtype=torch.bool, device=above.device)
+        rows = torch.cat((self.newest[above], alone), 1)
+        mask = torch.cat((F.pad(self.mask, (0, count)), rows))
+        return FedTree(mask, self._depths + [self.levels] * count, rows)
 
 
 class FeatureSession(ChainSession):
@@ -414,26 +400,18 @@ class FeatureSession(ChainSession):
         fed: the nodes fed in this round.
     """
 
-    def __init__(
-        self,
-        target: CausalLM,
-        head: FeatureHead,
-        body: CausalLM,
-        draft: Length | TokenTree | ConfidenceTree,
-        context: Context,
-    ):
+    fed: FedTree
+
+    def __init__(self, drafter: "EagleDrafter", context: Context):
+        draft = self.draft = drafter.draft
         super().__init__(draft if isinstance(draft, Length) else 1)
-        self.target = target
-        self.head = head
-        self.body = body
-        self.draft = draft
-        self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
+        self.target, self.head, self.body = drafter.target, drafter.head, drafter.body
+        self.cache = self.body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
         self.followed = Followed(self.cache)
         self.states = torch.empty(0)
-        self.fed = FedTree.empty()
         chooses = isinstance(draft, ConfidenceTree) or context.sampling.greedy
         # Chosen tokens need no rows over the target's vocabulary.
-        self.ids = head.ids if chooses else None
+        self.ids = self.head.ids if chooses else None
 
     def _score(
         self, tokens: Tensor, states: Tensor, tree: TokenTree | None = None, cached: int = 0
@@ -470,7 +448,8 @@ class FeatureSession(ChainSession):
         """
         first, states = self._score(newest, states)
         self.states = states[-1:]
-        self.fed = FedTree.empty(states.device)
+        none = torch.empty(0, 0, dtype=torch.bool, device=states.device)
+        self.fed = FedTree(none, [], none.new_empty(1, 0))
 
         def follow(token: Tensor | None) -> Tensor:
             if token is None:
@@ -583,7 +562,7 @@ class EagleDrafter(Drafter):
     def start(self, context: Context) -> FeatureSession:
         is_parallel = isinstance(self.head, ParallelEagleHead)
         session = ParallelEagleSession if is_parallel else FeatureSession
-        return session(self.target, self.head, self.body, self.draft, context)
+        return session(self, context)
 
     def check(self, target: CausalLM, positions: int) -> None:
         super().check(target, positions)

@@ -241,7 +241,6 @@ class SpecExecSession(ModelTreeSession):
             if not frontier or level == levels - 1:
                 break
             order += frontier
-            numbers = {-1: -1} | {node: i for i, node in enumerate(order)}
-            fed = TokenTree([tokens[n] for n in order], [numbers[parents[n]] for n in order])
+            fed = TokenTree(tokens, parents).prune(order)[0]
             rows = self.rows(context, fed, range(len(fed) - len(frontier), len(fed)))
         return Proposal(TokenTree(tokens, parents).prune(best_nodes)[0])
