@@ -43,8 +43,6 @@ from specdec_lite.tree import TokenTree
 
 # Heads ------------------------------------------------------------------------------------------
 
-BITS = 4
-"""Bits of the weights of a head whose target multiplies by 4-bit weights, and of its vocabulary rows."""
 FIXED = {"num_layers": 1, "tied": False, "window": None, "qkv_bias": False, "qk_norm": False}
 """Fields of the config that are the same for all heads of the EAGLE family."""
 NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
@@ -146,8 +144,8 @@ class FeatureHead(DraftVocabulary):
         model.head = nn.Linear(*reversed(self.rows(target).shape), bias=False, device="meta")
         model.head.weight = nn.Parameter(self.rows(target), requires_grad=False)
         if is_int4(target.model) and product() is not None:
-            round_layers(self.fuse, BITS)
-            round_layers(model, BITS)
+            round_layers(self.fuse)
+            round_layers(model)
             if all(map(can_decode, blocks)):
                 let_rows_alone(model)
             return CausalLM(model)

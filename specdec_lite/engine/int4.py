@@ -63,13 +63,9 @@ class Codes:
         return cls(codes, scales, minima + 8 * scales)
 
     @classmethod
-    def rounded(cls, weight: Tensor, bits: int) -> "Codes":
-        """Return weights [out, in] rounded to the nearest codes in 4 or 8 bits."""
+    def rounded(cls, weight: Tensor) -> "Codes":
+        """Return weights [out, in] rounded to the nearest codes in 4 bits."""
         groups = weight.detach().float().unflatten(1, (-1, GROUP))
-        if bits == 8:
-            scales = (groups.abs().amax(-1) / 127).clamp(min=TINY)
-            codes = (groups / scales[..., None]).round().to(torch.int8)
-            return cls(codes.flatten(1), scales)
         low, high = groups.aminmax(dim=-1)
         scales = ((high - low) / 15).clamp(min=TINY)
         codes = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15)
@@ -350,13 +346,13 @@ def let_rows_alone(model: Transformer) -> None:
     model.rows_alone = ROWS
 
 
-def round_layers(model: nn.Module, bits: int) -> None:
-    """Round the linear layers of a draft to 4 or 8 bits, where their sizes allow it, in place."""
+def round_layers(model: nn.Module) -> None:
+    """Round the linear layers of a draft to 4 bits, where their sizes allow it, in place."""
     for layer in model.modules():
         if not isinstance(layer, nn.Linear):
             continue
         if not (layer.in_features % GROUP or layer.out_features % OUTPUTS):
-            attach(layer, Codes.rounded(layer.weight, bits))
+            attach(layer, Codes.rounded(layer.weight))
 
 
 def is_int4(model: nn.Module) -> bool:

@@ -36,20 +36,15 @@ class HubPair:
     sizes: tuple[Size, Size]
     layers: tuple[int, int]
 
-    def bytes(self, context: int = 4096, dtype: torch.dtype = torch.bfloat16) -> int:
-        """Return the bytes of weights and caches, with a margin for working memory.
-
-        Args:
-            context: tokens in each cache.
-            dtype: of weights and caches.
+    def bytes(self) -> int:
+        """Return the bytes of weights and caches of 4,096 tokens in bfloat16, with a margin for
+        working memory.
         """
-        return round(MARGIN * sum(size.bytes(dtype, context) for size in self.sizes))
+        return round(MARGIN * sum(size.bytes(torch.bfloat16, 4096) for size in self.sizes))
 
     @property
     def card(self) -> int:
-        """Smallest GPU memory in CARDS, in GB, that fits the pair in bfloat16 with 4,096 tokens of
-        context.
-        """
+        """Smallest GPU memory in CARDS, in GB, that fits the pair."""
         return next(card for card in CARDS if self.bytes() <= card * 1e9)
 
 

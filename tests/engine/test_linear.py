@@ -58,9 +58,7 @@ def packed_layer(dtype=torch.float32, bias=False) -> PackedLinear:
 
 KINDS = {f"packed {dtype}": (dtype, without_our_product(pack)) for dtype in PACKED}
 if int4.can_multiply():
-    for bits in (4, 8):
-        code = lambda ours, bits=bits: attach(ours, Codes.rounded(ours.weight, bits))
-        KINDS[f"{bits} bits"] = torch.bfloat16, code
+    KINDS["4 bits"] = torch.bfloat16, lambda ours: attach(ours, Codes.rounded(ours.weight))
 if int4.product() is not None:
     KINDS["shared rows"] = torch.bfloat16, share_rows
 """Kinds of layers with a copy: format of the weights, and what turns a plain layer into one."""

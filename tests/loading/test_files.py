@@ -1,71 +1,16 @@
-"""What comes from outside is bounded before it is read, and what is written is whole or not there."""
+"""What is written is whole or not there; `test_pairs` has what is refused before it is read."""
 
-import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-import torch
-from models_zoo import native
+from conftest import ROOT
 
-from specdec_lite.loading import files
-from specdec_lite.loading.checkpoints import load_model, load_tokenizer, model_size
 from specdec_lite.loading.files import check_counts, written_whole
-from specdec_lite.loading.pairs import save_pair
-
-ROOT = Path(__file__).resolve().parents[2]
-LOADERS = (load_model, load_tokenizer, model_size)
-
-
-@pytest.fixture
-def folder(tmp_path, tokenizer):
-    """A folder with a tiny pair, in a folder whose name needs UTF-8."""
-    shape = dict(dtype=torch.float32, vocab_size=280, tied=True)
-    models = [native(seed=seed, num_layers=1, **shape).model for seed in (1, 2)]
-    save_pair(tmp_path / "my bücher", *models, tokenizer, {})
-    return tmp_path / "my bücher" / "target"
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(folder, name):
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    for load in LOADERS:
-        with pytest.raises(ValueError, match=f"{name}: must be a file"):
-            load(folder)
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
-def test_a_description_of_absurd_size_is_refused_before_it_is_read(folder, name):
-    with open(folder / name, "wb") as file:
-        file.truncate(files.MOST_BYTES + 1)  # takes no place on the disk
-    for load in LOADERS:
-        with pytest.raises(ValueError, match=f"{name}: has {files.MOST_BYTES + 1} bytes"):
-            load(folder)
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        {"model_type": "gpt2", "n_layer": 10**9},
-        {"model_type": "mixtral", "num_local_experts": 10**9},
-        {"model_type": "gemma3", "text_config": {"num_hidden_layers": 10**5}},
-        {"model_type": "llama", "num_hidden_layers": 10**400},
-        {"model_type": "llama", "max_position_embeddings": 10**12},
-    ],
-    ids=lambda entries: entries["model_type"],
-)
-def test_a_config_that_would_build_modules_for_hours_is_refused(folder, entries):
-    """Whatever family it names, and whoever would run the model."""
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | entries))
-    for load in LOADERS:
-        with pytest.raises(ValueError, match="config.json: .*must be ≤") as error:
-            load(folder)
-        assert len(str(error.value)) < 400
+from specdec_lite.loading.pairs import SHIPPED
 
 
 def test_large_sizes_that_are_no_numbers_of_modules_are_read():
@@ -107,7 +52,9 @@ def without_utf8(code: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_a_python_without_utf8_says_so_in_one_line(folder):
+def test_a_python_without_utf8_says_so_in_one_line(tmp_path):
+    folder = tmp_path / "my bücher"  # a name that needs UTF-8
+    shutil.copytree(SHIPPED / "draft", folder)
     code = f"""
 from specdec_lite import load_pair
 try:

@@ -1,6 +1,7 @@
 """Loading, saving and compatibility checks of pairs, and the properties of the shipped pair."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.loading import checkpoints
 from specdec_lite.loading.checkpoints import load_model, save_model
+from specdec_lite.loading.files import MOST_BYTES
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.model_config import config_from_hf
 from specdec_lite.loading.pairs import SHIPPED, needed_memory, save_pair
@@ -247,6 +249,21 @@ def store_two_sets(draft):
     names_in_index("other.safetensors")(draft)
 
 
+def make_pipe(name):
+    """Readers would wait for it."""
+    return lambda draft: (draft / name).unlink() or os.mkfifo(draft / name)
+
+
+def make_huge(name):
+    """The file takes no place on the disk."""
+
+    def made(draft):
+        with open(draft / name, "wb") as file:
+            file.truncate(MOST_BYTES + 1)
+
+    return made
+
+
 def change_config(entries):
     def changed(draft):
         config = json.loads((draft / "config.json").read_text()) | entries
@@ -289,6 +306,14 @@ ABSURD = [
     dict(dtype=["float32"]),
     dict(dtype="float8_e4m3fn"),
 ]
+ENDLESS = [
+    dict(model_type="gpt2", n_layer=10**9),
+    dict(model_type="mixtral", num_local_experts=10**9),
+    dict(model_type="gemma3", text_config=dict(num_hidden_layers=10**5)),
+    dict(num_hidden_layers=10**400),
+    dict(max_position_embeddings=10**12),
+]
+"""Modules for hours, whatever family it names, and whoever would run the model."""
 DEEP = "[" * 100_000 + "]" * 100_000
 UNREAD = "draft: its tokenizer cannot be read"
 BAD = {
@@ -338,6 +363,16 @@ BAD = {
     },
     **{f"{x!s:.60}": (change_config(x), f"config.json: {[*x][0]}=") for x in WRONG},
     **{f"{x!s:.60}": (change_config(x), "draft|stored in") for x in ABSURD},
+    **{f"{x!s:.60}": (change_config(x), "config.json: .*must be ≤") for x in ENDLESS},
+    "a pipe as config.json": (make_pipe("config.json"), "must be .* folder that holds config.json"),
+    **{
+        f"a pipe as {name}": (make_pipe(name), f"{name}: must be a file")
+        for name in ("tokenizer.json", "model.safetensors")
+    },
+    **{
+        f"a huge {name}": (make_huge(name), f"{name}: has {MOST_BYTES + 1} bytes")
+        for name in ("config.json", "tokenizer.json", "model.safetensors.index.json")
+    },
 }
 
 
