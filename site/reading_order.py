@@ -6,8 +6,8 @@
 import ast
 import io
 import tokenize
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -30,15 +30,10 @@ SKIPPED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One file of the table.
+class Row(NamedTuple):
+    """One file of the table, by its path below the library's folder.
 
-    Attributes:
-        path: relative to the library's folder.
-        summary: the first sentence of its docstring.
-        lines: lines to read, docstrings and comments included, without blank lines.
-        code: lines of code alone.
+    Its lines to read include docstrings and comments and no blank lines; `code` counts code alone.
     """
 
     path: str

@@ -5,63 +5,46 @@ in one year. A plain link to a paper of the bibliography counts as a citation.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup
 
 BIBLIOGRAPHY = "bibliography.html"
 YEAR = re.compile(r"(.*\b)?\d{4}")
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One entry of the bibliography.
+def bibliography(page: Path) -> dict[str, dict[str, str]]:
+    """Return the entries of a built bibliography by HTML id and by address; none if it does not exist.
 
-    Attributes:
-        anchor: HTML id of the entry.
-        letter: letter after the year in its label; "" if there is none.
-        text: authors, title and where it appeared.
-        address: the entry's first link; "" if there is none.
+    An entry is its text without the address, its address, and the letter after its year, or "".
     """
-
-    anchor: str
-    letter: str
-    text: str
-    address: str
-
-
-def bibliography(page: Path) -> list[Reference]:
-    """Return the entries of a built bibliography; an empty list if the page does not exist."""
     if not page.is_file():
-        return []
-    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
-    return [_reference(entry) for entry in soup.select(".citation[id]")]
+        return {}
+    references = {}
+    for entry in BeautifulSoup(page.read_text("utf-8"), "html.parser").select(".citation[id]"):
+        last = entry.select_one(".label").get_text().strip("[] \n")[-1]
+        link = entry.select_one("p a.external")
+        reference = {
+            "letter": last if last.isalpha() else "",
+            "text": " ".join(entry.p.get_text().split()).partition(" URL: ")[0],
+            "address": link["href"] if link else "",
+        }
+        references |= {key: reference for key in (entry["id"], reference["address"]) if key}
+    return references
 
 
-def _reference(entry: Tag) -> Reference:
-    label = entry.select_one(".label").get_text().strip("[] \n")
-    link = entry.select_one("p a.external")
-    text = " ".join(entry.p.get_text().split()).partition(" URL: ")[0]
-    return Reference(
-        entry["id"], label[-1] if label[-1].isalpha() else "", text, link["href"] if link else ""
-    )
-
-
-def add_cards(soup: BeautifulSoup, references: list[Reference]) -> None:
+def add_cards(soup: BeautifulSoup, references: dict[str, dict[str, str]]) -> None:
     """Add its letter and its card to every citation of a page."""
-    by_anchor = {reference.anchor: reference for reference in references}
-    by_address = {reference.address: reference for reference in references if reference.address}
     for link in soup.select("article a[href]:not(.citation a, .sdl-cite)"):
         page, _, anchor = link["href"].partition("#")
-        inside = page.rpartition("/")[2] == BIBLIOGRAPHY and by_anchor.get(anchor)
-        reference = inside or by_address.get(link["href"])
+        is_inside = page.rpartition("/")[2] == BIBLIOGRAPHY
+        reference = references.get(anchor if is_inside else link["href"])
         if not reference:
             continue
-        if inside and YEAR.fullmatch(link.get_text()):
-            link.string = link.get_text() + reference.letter
+        if is_inside and YEAR.fullmatch(link.get_text()):
+            link.string = link.get_text() + reference["letter"]
         link.attrs.pop("title", None)
         link["class"] = [*link.get("class", []), "sdl-cite"]
-        link["data-definition"] = reference.text
-        if reference.address:
-            link["data-address"] = reference.address
+        link["data-definition"] = reference["text"]
+        if reference["address"]:
+            link["data-address"] = reference["address"]

@@ -9,8 +9,8 @@ status is 1.
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 from docutils import nodes
@@ -40,16 +40,8 @@ STORED = 100
 """Results to keep; older ones, of chapters whose code changed since, are deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One execution of a chapter.
-
-    Attributes:
-        notebook: The chapter with its outputs.
-        finished: End of the execution, in seconds since 1970.
-        seconds: Its duration.
-        failure: What went wrong, in one line; empty if nothing did.
-    """
+class Run(NamedTuple):
+    """A chapter with its outputs, when its execution ended, how long it took, and what went wrong."""
 
     notebook: NotebookNode
     finished: float

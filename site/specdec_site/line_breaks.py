@@ -1,8 +1,9 @@
 """Line breaks on finished pages: where names and formulas may break, and where they may not."""
 
 import re
+from collections.abc import Iterator
 
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup, NavigableString, PageElement
 
 from . import terms
 
@@ -73,25 +74,19 @@ def keep_together(soup: BeautifulSoup) -> None:
         for text in terms.words(soup.article, pattern) if soup.article else ():
             outside = text.find_parent(tags) or (classes and text.find_parent(class_=classes))
             if text.find_parent(around) and not outside:
-                is_name = pattern.groups
-                text.replace_with(
-                    *(unbroken(soup, pattern.split(text)) if is_name else [joined(text, pattern)])
-                )
+                text.replace_with(*unbroken(soup, text, pattern))
 
 
-def joined(text: str, spaces: re.Pattern) -> NavigableString:
-    """Return a text in which no line breaks at any of the spaces."""
-    return NavigableString(spaces.sub(lambda match: match.group().replace(" ", "\u00a0"), text))
-
-
-def unbroken(soup: BeautifulSoup, parts: list[str]) -> list:
-    """Return texts and, for each second one, a span in which no line breaks."""
-    spans = [soup.new_tag("span", attrs={"class": "sdl-nobreak"}) for _ in parts[1::2]]
-    for span, name in zip(spans, parts[1::2]):
-        span.string = name
-    pieces = [NavigableString(part) for part in parts]
-    pieces[1::2] = spans
-    return pieces
+def unbroken(soup: BeautifulSoup, text: str, pattern: re.Pattern) -> Iterator[PageElement]:
+    """Yield a text in which no line breaks at the spaces of a pattern, or in the names of its group."""
+    if not pattern.groups:
+        yield NavigableString(pattern.sub(lambda spaces: spaces[0].replace(" ", "\u00a0"), text))
+        return
+    for i, part in enumerate(pattern.split(text)):
+        attributes = {"class": "sdl-nobreak"}
+        yield (
+            soup.new_tag("span", attrs=attributes, string=part) if i % 2 else NavigableString(part)
+        )
 
 
 def split_at_relations(tex: str) -> list[str]:

@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.util.parallel import ParallelTasks, SerialTasks, parallel_available
 
 from . import (
+    addresses,
     bundle,
     citations,
     formulas,
@@ -261,7 +262,7 @@ def repair(
     page: str,
     home: str,
     glossary: Sequence[terms.Term] = (),
-    references: Sequence[citations.Reference] = (),
+    references: dict[str, dict[str, str]] | None = None,
     chapter: str | None = None,
 ) -> BeautifulSoup:
     """Return a page with all repairs; its formulas are still TeX."""
@@ -269,19 +270,11 @@ def repair(
     for step in REPAIRS:
         step(soup)
     terms.link_terms(soup, glossary, "../book/glossary.html")
-    citations.add_cards(soup, references)
+    citations.add_cards(soup, references or {})
     if chapter is not None:
         numbering.number_figures(soup, chapter)
     add_metadata(soup, home)
     return soup
-
-
-def home_address(app: Sphinx) -> str:
-    """Return `html.baseurl` if it is set, else the repository's address on GitHub Pages."""
-    if app.config.html_baseurl:
-        return app.config.html_baseurl.rstrip("/") + "/"
-    owner, name = app.config.html_theme_options["repository_url"].rstrip("/").split("/")[-2:]
-    return f"https://{owner}.github.io/{name}/"
 
 
 def redirect_page(address: str, title: str) -> str:
@@ -301,9 +294,10 @@ def pages_of_theme(out: Path) -> dict[Path, str]:
     return {path: text for path, text in texts.items() if "data-content_root" in text}
 
 
-def finish(app: Sphinx, glossary: Sequence, references: Sequence, pages: Sequence[Path]) -> list:
+def finish(app: Sphinx, glossary: Sequence, references: dict, pages: Sequence[Path]) -> list:
     """Return (page, its final HTML, the files that it loaded) for pages that Sphinx has written."""
-    home, out, root = home_address(app), Path(app.outdir), Path(app.srcdir)
+    out, root = Path(app.outdir), Path(app.srcdir)
+    home = app.config.html_baseurl or addresses.prefixes()[0]
     soups = []
     for path in pages:
         chapter = numbering.number(path.relative_to(out).as_posix(), root)

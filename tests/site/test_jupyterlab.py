@@ -13,8 +13,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import chapters
 import nbformat
@@ -52,14 +52,8 @@ SAID = f"""() => [...document.querySelectorAll('{OUTPUT}')].map((output) => outp
     .find((text) => text.includes('kernel has'))"""
 
 
-@dataclass(frozen=True, slots=True)
-class Lab:
-    """A running JupyterLab.
-
-    Attributes:
-        address: where it answers, with a slash at the end.
-        log: the file of what it printed.
-    """
+class Lab(NamedTuple):
+    """A running JupyterLab: where it answers, with a slash at the end, and what it printed."""
 
     address: str
     log: Path

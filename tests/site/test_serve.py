@@ -1,4 +1,4 @@
-"""`make serve` builds the book again exactly when a source has changed, and serves nothing else."""
+"""`make serve` watches the sources alone, and serves nothing but the book."""
 
 import http.client
 import os
@@ -7,7 +7,6 @@ import re
 import browser
 import pytest
 import serve
-from conftest import ROOT
 
 # times of the files, and of one changed file, in seconds since 1970
 PAGE = 1_000
@@ -31,32 +30,6 @@ OTHER_FILES = (
     "specdec_lite/__pycache__/theory.pyc",
     "tests/test_tree.py",
 )
-
-
-def test_a_change_builds_the_book_once(monkeypatch):
-    """Each second: no change, a change, no change, two more changes, the reader's Ctrl+C."""
-    times, builds, waits = iter([1, 1, 5, 5, 6, 7]), [], []
-
-    def newest() -> float:
-        if (latest := next(times, None)) is None:
-            raise KeyboardInterrupt
-        return latest
-
-    monkeypatch.setattr(serve, "newest", newest)
-    monkeypatch.setattr(serve.time, "sleep", waits.append)
-    monkeypatch.setattr(
-        serve.subprocess,
-        "run",
-        lambda command, cwd: builds.append(([str(part) for part in command], cwd, len(waits))),
-    )
-    with pytest.raises(KeyboardInterrupt):
-        serve.rebuild_on_change()
-    assert [second for *_, second in builds] == [2, 4, 5] and set(waits) == {1}
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    for (program, *options), folder, _ in builds:
-        assert program.endswith("/jupyter-book")
-        assert re.search(re.escape(f"/jupyter-book {' '.join(options)}") + "[;\n]", makefile)
-        assert folder == ROOT
 
 
 @pytest.mark.parametrize("changed", SOURCES + OTHER_FILES)
