@@ -31,14 +31,11 @@ function drawTree(svg, width, nodes, budget) {
   const levels = Math.max(2, columns - 1);
   const step = (width - ROOT) / levels;
   const pill = Math.min(96, step - GAP);
-  const at = (node) =>
-    node < 0
-      ? { x: 0, y: 2, end: ROOT }
-      : {
-          x: ROOT + GAP + (places.get(node).column - 1) * step,
-          y: places.get(node).row * ROW + 2,
-          end: ROOT + GAP + (places.get(node).column - 1) * step + pill,
-        };
+  const at = (node) => {
+    const { column, row } = places.get(node);
+    const x = node < 0 ? 0 : ROOT + GAP + (column - 1) * step;
+    return { x, y: row * ROW + 2, end: node < 0 ? ROOT : x + pill };
+  };
   svg.setAttribute("height", rows * ROW + 6);
   nodes.forEach(({ parent, right }, node) => {
     const [from, to] = [at(parent), at(node)];

@@ -92,20 +92,14 @@ function price(s, r) {
 
 const range = (r) => `${r.low.toFixed(2)}–${r.high.toFixed(2)}×`;
 
-// When to stop drafting, as far as the band can say.
+// When to stop drafting, as far as the band can say: a sentence, and the batches alone.
 function stops(s, r) {
-  if (needsTable(s)) return "";
+  if (needsTable(s)) return ["", ""];
   const [first, last] = formulas.switchOff(settingOf(s), s.fit.engine, r.tokens);
-  if (first === null) return "It pays at every batch up to 512, by the whole band.";
-  if (last === null) return `The lower end of the band loses from a batch of ${first} on.`;
-  return `Somewhere between a batch of ${first} and ${last} drafting begins to lose: measure there.`;
-}
-
-// The same for a readout.
-function stopsBriefly(s, r) {
-  const [first, last] = formulas.switchOff(settingOf(s), s.fit.engine, r.tokens);
-  if (first === null) return "> 512";
-  return last === null ? `≥ ${first}` : `${first}–${last}`;
+  if (first === null) return ["It pays at every batch up to 512, by the whole band.", "> 512"];
+  if (last === null) return [`The lower end of the band loses from a batch of ${first} on.`, `≥ ${first}`];
+  const words = `Somewhere between a batch of ${first} and ${last} drafting begins to lose: measure there.`;
+  return [words, `${first}–${last}`];
 }
 
 function largestCost(r) {
@@ -122,7 +116,7 @@ function summary(s, r) {
   if (!r)
     return `${s.pairs[s.pair].label}: no size says what ${s.gamma + 1} tokens cost on this machine. Run ${s.command}, divide T(${s.gamma + 1}) by T(1), and enter the quotient below.`;
   const words = `${s.pairs[s.pair].label}: a round emits ${r.tokens.toFixed(2)} tokens for ${(r.round / r.step).toFixed(2)} plain steps, likely a speedup of ${times(r.speedup)}, ${range(r)}: ${verdict(r)}. The largest cost is ${largestCost(r)}.`;
-  return `${words} ${stops(s, r)}`.trim();
+  return `${words} ${stops(s, r)[0]}`.trim();
 }
 
 function taskState(s) {
@@ -214,7 +208,7 @@ function readouts(s, r) {
     ["ms per token", `${(1e3 * r.step).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
     ["$ per million tokens", dollars.join(" → ")],
     ["memory", size],
-    ["loses from batch", stopsBriefly(s, r)],
+    ["loses from batch", stops(s, r)[1]],
     ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "0"],
   ];
 }

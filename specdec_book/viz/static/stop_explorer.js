@@ -9,6 +9,8 @@ const NAMES = {
 };
 const PLAIN = 1; // speed of plain decoding, in tokens per target pass
 
+const longestDraft = (places) => Math.max(...places.map(({ q }) => q.length));
+
 const formulas = {
   // Number of tokens drafted at a position, at most `limit`.
   drafted({ q, h, right }, policy, settings, limit) {
@@ -24,17 +26,17 @@ const formulas = {
 
   // The rounds of the whole text: { place, drafted, accepted }, where place is the position of the round's first token.
   rounds(places, policy, settings) {
-    const longestDraft = Math.max(...places.map(({ q }) => q.length));
+    const most = longestDraft(places);
     const rounds = [];
     let place = 0;
-    let length = Math.min(settings.length, longestDraft);
+    let length = Math.min(settings.length, most);
     while (place < places.length) {
       const limit = Math.min(places[place].q.length, places.length - place - 1);
       const drafted = formulas.drafted(places[place], policy, { ...settings, length }, limit);
       const accepted = Math.min(places[place].right, drafted);
       rounds.push({ place, drafted, accepted });
       if (policy === "heuristic" && drafted > 0)
-        length = accepted === drafted ? Math.min(longestDraft, length + 2) : Math.max(1, length - 1);
+        length = accepted === drafted ? Math.min(most, length + 2) : Math.max(1, length - 1);
       place += accepted + 1;
     }
     return rounds;
@@ -49,12 +51,9 @@ const formulas = {
 
   // The best constant length and its speed.
   bestConstant(places, cost) {
-    const longestDraft = Math.max(...places.map(({ q }) => q.length));
-    const all = Array.from({ length: longestDraft }, (_, i) => ({
-      length: i + 1,
-      speed: formulas.speed(places, "constant", { length: i + 1, cost }),
-    }));
-    return all.reduce((best, next) => (next.speed > best.speed ? next : best));
+    const speedOf = (length) => formulas.speed(places, "constant", { length, cost });
+    const [length, speed] = largestAt(longestDraft(places), speedOf);
+    return { length, speed };
   },
 };
 
@@ -147,7 +146,7 @@ function render(context) {
   const { model } = context;
   const [words, places] = ["words", "places"].map((name) => model.get(name));
   const names = SLIDERS.map(({ name }) => name);
-  const max = Math.max(...places.map(({ q }) => q.length));
+  const max = longestDraft(places);
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
   let limits = {};

@@ -178,25 +178,13 @@ function cell(kind, x, y, size) {
   return [square, ...(more[kind] ?? [])];
 }
 
-// Draws the mask; it is rebuilt only for another tree. The selected row is framed.
+// Draws the mask, with a frame around the selected row. Returns which row is at a height.
 function drawMask(svg, s, shown) {
   const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
   const size = Math.min(24, (Math.max(widthOf(svg), 240) - left - 2) / (count + 1));
   const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
   const style = { "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}` };
   const words = (text, x, y) => svgText(x, y, text, style);
-  const rowAt = (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
-  const frameRow = () => {
-    svg.querySelectorAll(".sdl-mask-row").forEach((label, i) => {
-      label.setAttribute("font-weight", i === shown ? 700 : 400);
-    });
-    svg.lastChild.setAttribute("y", top + size * shown - 1);
-    svg.lastChild.setAttribute("visibility", shown >= 0 ? "visible" : "hidden");
-    return rowAt;
-  };
-  const content = JSON.stringify([s.parents, s.mask_kind, size]);
-  if (svg.sdlContent === content) return frameRow();
-  svg.sdlContent = content;
   svg.setAttribute("height", top + size * count + 6);
   const verbs = { leak: "wrongly attends to", no: "does not attend to" };
   const group = (i, j) => {
@@ -208,22 +196,27 @@ function drawMask(svg, s, shown) {
   const row = (_, i) => {
     const y = top + size * i;
     return [
-      make("g", { class: "sdl-mask-row" }, words(String(i), 12, y + size / 2 + 4)),
+      make("g", { "font-weight": i === shown ? 700 : 400 }, words(String(i), 12, y + size / 2 + 4)),
       words(`+${depth[i] + 1}`, 34, y + size / 2 + 4),
       ...cell("context", left, y, size),
       ...s.parents.map((__, j) => group(i, j)),
     ];
   };
-  const frame = { rx: 3, stroke: ink("ink"), "stroke-width": 2 };
+  const frame = {
+    rx: 3,
+    stroke: ink("ink"),
+    "stroke-width": 2,
+    visibility: shown < 0 ? "hidden" : "visible",
+  };
   svg.replaceChildren(
     words("ctx", left + size / 2 - 2, 13),
     ...s.parents.map((_, j) => words(String(j), left + size * (j + 1.5), 13)),
     ...s.parents.flatMap(row),
-    block(1, 0, left + size * (count + 1), size + 2, "none", frame),
+    block(1, top + size * shown - 1, left + size * (count + 1), size + 2, "none", frame),
   );
   const kind = s.mask_kind === "tree" ? "Tree" : "Naive causal";
   svg.setAttribute("aria-label", `${kind} mask of ${count} nodes. The table below lists every row.`);
-  return frameRow();
+  return (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
 }
 
 const NODE_HEADS = ["node", "word", "parent", "position", "probability", "attends to"];
