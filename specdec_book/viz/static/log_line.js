@@ -6,7 +6,7 @@ const shownValue = (value) =>
   typeof value === "string" ? `'${value}'` : isNumber(value) ? short(value) : String(value);
 
 function check(found) {
-  for (const name of ["drafts", "drafted", "accepted", "tau", "share", "gamma"]) {
+  for (const name of COUNTS) {
     const value = found[name];
     if (value !== null && !(isNumber(value) && value >= 0))
       throw new Unreadable(`${found.engine}: ${name} is ${shownValue(value)}: must be a number ≥ 0`);
@@ -28,10 +28,7 @@ function check(found) {
     throw new Unreadable(
       `the acceptance length is ${found.tau.toFixed(3)}: with its bonus token it is ≥ 1, so add 1 to a length without it`,
     );
-  for (const [name, most] of [
-    ["gamma", MOST_GAMMA],
-    ["tau", MOST_GAMMA + 1],
-  ])
+  for (const [name, most] of Object.entries({ gamma: MOST_GAMMA, tau: MOST_GAMMA + 1 }))
     if (found[name] !== null && found[name] > most)
       throw new Unreadable(`${found.engine}: ${name} is too large: must be at most ${most}`);
 }

@@ -4,6 +4,7 @@
 const TOLERANCE = 0.06;
 const MOST_TEXT = 1e6;
 const MOST_GAMMA = 1024;
+const COUNTS = ["drafts", "drafted", "accepted", "tau", "share", "gamma"];
 const { definitions: DEFINITIONS, refused: REFUSED, known: KNOWN } = TABLE;
 
 class Unreadable extends Error {}
@@ -28,10 +29,9 @@ function lastNumber(patterns, text) {
 }
 
 const isMissing = (value) => value === null || value === undefined || value.length === 0;
-const fieldsOf = (row, text) =>
-  Object.fromEntries(
-    Object.entries(row.fields ?? {}).map(([name, patterns]) => [name, lastNumber(patterns, text)]),
-  );
+const mapped = (fields, of) =>
+  Object.fromEntries(Object.entries(fields ?? {}).map(([name, each]) => [name, of(each)]));
+const fieldsOf = (row, text) => mapped(row.fields, (patterns) => lastNumber(patterns, text));
 
 // The counts that a row finds in a text; null if the text has another format.
 function readText(row, text) {
@@ -44,21 +44,14 @@ function readText(row, text) {
     values.rates = last ? [...last[1].matchAll(/\d+(?:\.\d+)?/g)].map(([number]) => Number(number)) : [];
   }
   if (row.positions)
-    values.rates = inOrder(
-      new Map(matches(row.positions, text).map((match) => [Number(match[1]), Number(match[2])])),
-    );
+    values.rates = inOrder(new Map(matches(row.positions, text).map(([, ...pair]) => pair.map(Number))));
   if (Object.values(values).every(isMissing) && !row.needs)
     return row.begin && text ? completed(row, values) : null;
   if ((row.required ?? []).some((name) => isMissing(values[name]))) return null;
   const counts = completed(row, values);
-  if (counts.tau === null && row.without_tau)
-    return (
-      readText(
-        TABLE.texts.find((each) => each.engine === row.without_tau),
-        text,
-      ) ?? counts
-    );
-  return counts;
+  if (counts.tau !== null || !row.without_tau) return counts;
+  const other = TABLE.texts.find((each) => each.engine === row.without_tau);
+  return readText(other, text) ?? counts;
 }
 
 // The fields summed over the newest complete line of each name.
@@ -69,9 +62,9 @@ function newestOfEach(row, text) {
     if (!Object.values(values).includes(null)) newest.set(name, values);
   }
   const lines = [...newest.values()];
-  const sums = Object.fromEntries(
-    lines.length ? Object.keys(row.fields).map((name) => [name, sum(lines.map((line) => line[name]))]) : [],
-  );
+  const sums = {};
+  for (const line of lines)
+    for (const [name, value] of Object.entries(line)) sums[name] = (sums[name] ?? 0) + value;
   if (lines.length > 1)
     sums.note = `the rounds of several drafters are counted together: ${[...newest.keys()].join(", ")}`;
   return sums;
@@ -99,11 +92,10 @@ function counters(row, text) {
     const position = /position="(\d{1,4})"/.exec(labels);
     if (name === row.by_position && position) add(byPosition, Number(position[1]), value);
   }
-  const entries = Object.entries(row.names).map(([field, name]) => [field, totals.get(name) ?? null]);
-  const values = Object.fromEntries(entries);
+  const values = mapped(row.names, (name) => totals.get(name) ?? null);
   for (const [field, [prefix, wanted]] of Object.entries(row.also ?? {})) {
     const found = [...metricLines(text, prefix)].filter(([name]) => name === wanted);
-    values[field] = found.length ? sum(found.map(([, , value]) => value)) : null;
+    values[field] = found.length ? sum(found, ([, , value]) => value) : null;
   }
   if (values.drafts) values.rates = inOrder(byPosition).map((count) => count / values.drafts);
   return values;
@@ -125,16 +117,9 @@ function completed(row, values) {
   const of = (name) => values[name] ?? null;
   const counts = {
     engine: row.engine,
-    drafts: of("drafts"),
-    drafted: of("drafted"),
-    accepted: of("accepted"),
-    tau: of("tau"),
-    share: of("share"),
-    gamma: of("gamma"),
+    ...Object.fromEntries([...COUNTS, "whole", "steps"].map((name) => [name, of(name)])),
     rates: values.rates ?? [],
-    whole: of("whole"),
     verified: null,
-    steps: of("steps"),
     definition: DEFINITIONS[row.definition ?? "pooled"],
     testsAll: row.tests_all ?? false,
     notes: [...(row.notes ?? []), ...(values.note ? [values.note] : [])],
@@ -273,12 +258,8 @@ function pooled(requests) {
   const drafts = sum(rounds);
   const tau = sum(lengths.map((length, i) => length * rounds[i])) / drafts;
   const width = Math.max(...requests.map((each) => each.rates.length));
-  const rates = Array.from(
-    { length: width },
-    (_, i) =>
-      sum(requests.filter((each) => i < each.rates.length).map((each) => each.rates[i] * each.drafts)) /
-      drafts,
-  );
+  const accepted = (i) => sum(requests, (each) => (each.rates[i] ?? 0) * each.drafts);
+  const rates = Array.from({ length: width }, (_, i) => accepted(i) / drafts);
   const note = `${requests.length} objects are pooled: ${twoDigits(tau)}; the mean of their lengths is ${twoDigits(sum(lengths) / lengths.length)}`;
   return {
     ...first,
@@ -308,7 +289,7 @@ function ratesOf(histogram) {
 
 function readObject(row, content) {
   const known = (keys) => content[keys.find((key) => (content[key] ?? null) !== null)] ?? null;
-  const values = Object.fromEntries(Object.entries(row.fields).map(([name, keys]) => [name, known(keys)]));
+  const values = mapped(row.fields, known);
   if (row.histogram) {
     const histogram = known(row.histogram);
     values.rates = histogram === null ? [] : ratesOf(histogram);
