@@ -8,7 +8,6 @@ const FLOOR = 0.25; // confidence below which the rule "dropped" drops a token
 const norm = (xs, otherwise) => (sum(xs) > 0 ? xs.map((x) => x / sum(xs)) : otherwise);
 const likeliest = (xs) => xs.indexOf(Math.max(...xs));
 const oneHot = (xs) => xs.map((_, i) => (i === likeliest(xs) ? 1 : 0));
-const zip = (p, q, f) => p.map((v, i) => f(v, q[i]));
 const topTwo = (q) => {
   const top = [...q.keys()].sort((i, j) => q[j] - q[i] || i - j).slice(0, 2);
   return norm(q.map((v, i) => (top.includes(i) ? v : 0)));
@@ -31,7 +30,7 @@ const RULES = [
     accept: (p, t, i) => p[i],
     recovered: (p, t) =>
       norm(
-        zip(p, t, (v, w) => v * (1 - w)),
+        p.map((v, i) => v * (1 - t[i])),
         p,
       ),
   }),
@@ -311,13 +310,6 @@ function drawTrace(svg, width, s, { p, r, run }) {
   if (points.length) svg.append(disc(...points.at(-1), 5, "accent"));
 }
 
-// The scale below the bars.
-function axisRow() {
-  const scale = ["0", "probability", "1"].map((words) => make("span", {}, words));
-  const attributes = { class: "sdl-bar sdl-bar-axis", "aria-hidden": "true" };
-  return make("div", attributes, make("span"), make("div", {}, ...scale));
-}
-
 const HEADS = [
   ...["token", "p", "q", "probability of acceptance", "probability after a rejection"],
   ...["emitted probability", "frequency in the draws"],
@@ -355,15 +347,8 @@ function barSlider(name, token, i, id, onInput) {
     parts.replaceChildren(...masses.map(part));
   };
   const label = make("label", { for: id }, `${name}(${token})`);
-  const node = make(
-    "div",
-    { class: `sdl-bar sdl-bar-${name}` },
-    label,
-    make("div", {}, parts, input),
-    output,
-    after,
-  );
-  return { node, show };
+  const track = make("div", {}, parts, input);
+  return { node: make("div", { class: `sdl-bar sdl-bar-${name}` }, label, track, output, after), show };
 }
 
 function render(context) {
@@ -379,18 +364,12 @@ function render(context) {
   const change = (values) => assign(model, values);
   let [run, sliders] = [null, []];
   // A run of draws belongs to its settings.
-  const runOf = (s) => {
-    const key = JSON.stringify([s.rule, s.p, s.q, s.seed]);
+  const runOf = ({ rule: id, p, q, seed }) => {
+    const key = JSON.stringify([id, p, q, seed]);
     if (run?.key === key) return;
-    run = {
-      key,
-      n: 0,
-      counts: s.p.map(() => 0),
-      trace: [],
-      next: formulas.sampler(s.rule, s.p, s.q, s.seed),
-    };
+    run = { key, n: 0, counts: p.map(() => 0), trace: [], next: formulas.sampler(id, p, q, seed) };
   };
-  const emit = (count) => {
+  const drawTokens = (count) => {
     const { p } = state();
     for (let k = 0; k < count && run.n < MAX_DRAWS; k++) {
       run.counts[run.next()] += 1;
@@ -399,9 +378,6 @@ function render(context) {
       if (k === count - 1 || run.n >= 1.12 * (run.trace.at(-1)?.[0] ?? 0))
         run.trace.push([run.n, formulas.totalVariation(p, shares())]);
     }
-  };
-  const drawTokens = (count) => {
-    emit(count);
     context.repaint();
   };
   const none = { value: "", label: "your own p and q" };
@@ -421,6 +397,9 @@ function render(context) {
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Restart with a new seed", () => change({ seed: state().seed + 1 }));
   const bars = make("div", { class: "sdl-bars" });
+  const scale = ["0", "probability", "1"].map((words) => make("span", {}, words));
+  const about = { class: "sdl-bar sdl-bar-axis", "aria-hidden": "true" };
+  const axis = make("div", about, make("span"), make("div", {}, ...scale));
   const { words, state: taskState } = TASKS[model.get("task")] ?? TASKS.from_p;
   const body = make("tbody");
   const [mark, kept] = [make("strong"), make("span")];
@@ -443,7 +422,7 @@ function render(context) {
     sliders = Array.from({ length: count }, (_, i) =>
       ["p", "q"].map((name) => barSlider(name, NAMES[i], i, `${id}-${name}-${i}`, onInput)),
     );
-    bars.replaceChildren(...sliders.flatMap(([p, q]) => [q.node, p.node]), axisRow());
+    bars.replaceChildren(...sliders.flatMap(([p, q]) => [q.node, p.node]), axis);
   }
   const draw = () => {
     const own = rows();

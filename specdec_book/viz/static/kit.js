@@ -99,13 +99,9 @@ function follow(svg, onMove) {
 export const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
 const columns = (heads) =>
   make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
+const cellOf = (nodes) => make("td", {}, ...[nodes].flat());
 const numbersRow = ([name, ...cells]) =>
-  make(
-    "tr",
-    {},
-    make("th", { scope: "row" }, name),
-    ...cells.map((cell) => make("td", {}, ...[cell].flat())),
-  );
+  make("tr", {}, make("th", { scope: "row" }, name), ...cells.map(cellOf));
 const numbersTable = (caption, heads, body) =>
   scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
 export const scroll = (label, ...nodes) =>
@@ -176,9 +172,9 @@ function showRows(body, rows) {
 }
 
 // The numbers of an interactive: three in the open, the others in a fold. Returns [nodes, show(pairs)].
-function numbersOf(summary) {
+function numbersOf() {
   const [few, rest] = [0, 1].map(() => make("dl", { class: "sdl-readouts" }));
-  const fold = make("details", {}, make("summary", {}, summary), rest);
+  const fold = foldOf("All numbers", rest);
   const show = (pairs) => {
     define(few, pairs.slice(0, 3));
     define(rest, pairs.slice(3));
@@ -190,10 +186,8 @@ function numbersOf(summary) {
 // Shows pairs of a name and its value.
 function define(list, pairs) {
   const build = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)));
-  showRows(
-    list,
-    pairs.map((pair) => [pair, () => build(pair)]),
-  );
+  const rows = pairs.map((pair) => [pair, () => build(pair)]);
+  showRows(list, rows);
 }
 
 // The text of a stepper, scrolled to its end: [the box, the element that holds the text].
@@ -415,18 +409,14 @@ function panel(context, { name, label, kinds = "", task: words, delay = 150, ...
   const { model } = context;
   const { values, controls: specs = [], change = (changes) => assign(model, changes) } = spec;
   const { announce, silence, ...texts } = narration(words, spec.longestState, delay, spec.longestSentence);
-  const [tiles, showTiles] = numbersOf("All numbers");
+  const [tiles, showTiles] = numbersOf();
   const id = newId(name);
   const made = specs.map((each) => [each.name, ...control(`${id}-${each.id ?? each.name}`, each, change)]);
-  const controls = Object.fromEntries(made.map(([key, node]) => [key, node]));
-  const charts = Object.fromEntries(
-    Object.entries(spec.charts ?? {}).map(
-      ([key, { title, caption, size = "", height, label: words = title }]) => [
-        key,
-        chart(title, caption, size, { ...(height && { height }), "aria-label": words }),
-      ],
-    ),
-  );
+  const controls = Object.fromEntries(made);
+  const drawings = Object.entries(spec.charts ?? {});
+  const chartOf = ({ title, caption, size = "", height, label: words = title }) =>
+    chart(title, caption, size, { ...(height && { height }), "aria-label": words });
+  const charts = Object.fromEntries(drawings.map(([key, each]) => [key, chartOf(each)]));
   const parts = { ...texts, tiles, controls, charts };
   const paint = () => {
     const state = valuesOf(model, values);
@@ -434,7 +424,7 @@ function panel(context, { name, label, kinds = "", task: words, delay = 150, ...
     if (!drawn) return;
     const [pairs, say, ...rest] = drawn;
     for (const [key, , show] of made) show(state[key]);
-    for (const [key, each] of Object.entries(spec.charts ?? {}))
+    for (const [key, each] of drawings)
       if (!charts[key].svg.closest("details:not([open])"))
         charts[key].pick = each.draw(...blank(charts[key]), state, ...rest);
     showTiles(pairs);
@@ -443,7 +433,7 @@ function panel(context, { name, label, kinds = "", task: words, delay = 150, ...
   const attributes = { class: `sdl sdl-low ${kinds} sdl-${name}`, "aria-label": label };
   context.repaint = paint;
   const root = make("section", attributes, ...layout(parts));
-  for (const [key, each] of Object.entries(spec.charts ?? {}))
+  for (const [key, each] of drawings)
     if (each.drag) follow(charts[key].svg, (x, y) => change(charts[key].pick(x, y)));
   if (spec.shared) root.sdlState = spec.shared;
   const opened = () => {
@@ -644,11 +634,8 @@ const weightBytes = ({ parameters, bytes_per_weight: bytes, experts, expert_para
 // button.
 function moves(onPlay, onStep, onReset) {
   const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const [playing, step, reset] = [
-    ["Play", onPlay],
-    ["Step", onStep],
-    ["Reset", onReset],
-  ].map(([words, onClick]) => button(words, onClick));
+  const buttons = { Play: onPlay, Step: onStep, Reset: onReset };
+  const [playing, step, reset] = Object.entries(buttons).map((each) => button(...each));
   const nodes = isCalm ? [step, reset] : [playing, step, reset];
   nodes.forEach((node) => node.classList.add("sdl-move"));
   return { nodes, playing, step, reset, isCalm };
@@ -712,13 +699,7 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
   const first = model.get("moment") ?? 0;
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const set = (moment) => assign(model, { moment });
-  const bar = transport({
-    last: () => last,
-    now,
-    set,
-    spoken: () => parts.spoken,
-    pace,
-  });
+  const bar = transport({ last: () => last, now, set, spoken: () => parts.spoken, pace });
   const id = newId(spec.name);
   const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (at) => bar.go(at - 1));
   const [box, text] = endOfText();

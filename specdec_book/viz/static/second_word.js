@@ -39,12 +39,10 @@ const formulas = {
   },
   alpha: (s) => sum(TARGET.first.map((p, x) => p * formulas.accepted(s, x))),
   // Total variation between the emitted distribution of both words and the target's.
-  distance: (s) =>
-    sum(
-      TARGET.first.map(
-        (p, x) => p * sum(formulas.emitted(s, x).map((mass, y) => Math.abs(mass - TARGET.second[x][y]))),
-      ),
-    ) / 2,
+  distance(s) {
+    const off = (x) => sum(formulas.emitted(s, x).map((mass, y) => Math.abs(mass - TARGET.second[x][y])));
+    return sum(TARGET.first.map((p, x) => p * off(x))) / 2;
+  },
   best() {
     const biases = Array.from({ length: Math.round(MAX_BIAS / STEP) + 1 }, (_, i) => i * STEP);
     return Math.max(...biases.map((bias) => formulas.alpha({ sees: false, bias, honest: true })));
@@ -62,11 +60,13 @@ function drawWords(svg, width, s) {
       "stroke-width": 1.5,
       ...(dashed ? { "stroke-dasharray": "4 3" } : {}),
     });
+  const rows = [];
   FIRST.forEach((first, x) =>
     SECOND.forEach((second, y) => {
       const top = HEAD + (2 * x + y) * ROW;
       const [p, q, emitted] = [TARGET.second[x][y], formulas.drawn(s, x)[y], formulas.emitted(s, x)[y]];
       const mark = left + emitted * room;
+      rows.push(`${first} ${second}: target ${percent(p)}, head ${percent(q)}`);
       svg.append(
         svgText(left - 8, top + 18, `${first} ${second}`, { "text-anchor": "end" }),
         bar(top, p, "target", false),
@@ -78,12 +78,6 @@ function drawWords(svg, width, s) {
           svgText(width, top + 18, `emitted ${percent(emitted)}`, { "text-anchor": "end" }),
         );
     }),
-  );
-  const rows = FIRST.flatMap((first, x) =>
-    SECOND.map(
-      (second, y) =>
-        `${first} ${second}: target ${percent(TARGET.second[x][y])}, head ${percent(formulas.drawn(s, x)[y])}`,
-    ),
   );
   svg.setAttribute("aria-label", rows.join("; "));
 }
@@ -108,14 +102,7 @@ function taskState(s) {
   return `${percent(alpha)} of the second words are accepted; with the best bias it is ${percent(best)}.`;
 }
 
-const BIAS = {
-  name: "bias",
-  text: "Markov bias",
-  note: "of the word that fits",
-  max: MAX_BIAS,
-  step: STEP,
-  show: (value) => Number(value).toFixed(1),
-};
+const BIAS = { name: "bias", text: "Markov bias", note: "of the word that fits", max: MAX_BIAS, step: STEP };
 
 function render(context) {
   const { model } = context;
