@@ -9,29 +9,18 @@ const formulas = {
   // The first prediction; then for each block the pass, the accepted prefix and the next prediction (there is none
   // after a drafted stop token).
   moments: (rounds) =>
-    rounds.length === 0
-      ? []
-      : [
-          { round: 0, kind: "predict" },
-          ...rounds.flatMap(({ token }, round) =>
-            ["verify", "accept", ...(token === null ? [] : ["reuse"])].map((kind) => ({ round, kind })),
-          ),
-        ],
+    rounds.flatMap(({ token }, round) => {
+      const kinds = ["verify", "accept", ...(token === null ? [] : ["reuse"])];
+      return [...(round ? [] : ["predict"]), ...kinds].map((kind) => ({ round, kind }));
+    }),
 
   // Target passes up to a moment in three forms, without the pass over the prompt. Plain decoding needs one per token.
   counts(rounds, at) {
     const past = formulas.moments(rounds).slice(0, at + 1);
-    const total = (kind, count) =>
-      sum(
-        past.filter((moment) => moment.kind === kind),
-        ({ round }) => count(rounds[round]),
-      );
-    const [verified, predicted] = [total("verify", () => 1), total("reuse", () => 1)];
-    return {
-      twoPass: verified + predicted,
-      merged: verified,
-      plain: total("accept", ({ accepted }) => accepted) + predicted,
-    };
+    const of = (wanted) => past.filter(({ kind }) => kind === wanted);
+    const [verified, predicted] = [of("verify").length, of("reuse").length];
+    const accepted = sum(of("accept"), ({ round }) => rounds[round].accepted);
+    return { twoPass: verified + predicted, merged: verified, plain: accepted + predicted };
   },
 
   // The state of draft i at a moment of its block.
@@ -125,6 +114,7 @@ function drawTable(body, rounds, { round: at, kind }, isCalm) {
     const isVerified = i >= 0 && fate && (kind === "accept" || kind === "reuse");
     const verdict = [i < 0 ? "committed" : isVerified ? VERDICTS[fate] : "", isRead(i) ? "◆ row reused" : ""];
     const ahead = kind === "reuse" ? next[i - now.accepted] : undefined;
+    const words = verdict.filter(Boolean).map((each) => make("span", {}, each));
     const kindOf = (other) => (i === now.accepted ? "own" : other);
     const build = () =>
       make(
@@ -133,11 +123,7 @@ function drawTable(body, rounds, { round: at, kind }, isCalm) {
         make("th", { scope: "row" }, String(first + row)),
         make("td", {}, fate ? flat(fate, i < 0 ? now.root : now.drafts[i]) : ""),
         make("td", {}, predicted(i) === null ? "" : flat(kindOf("sampled"), predicted(i))),
-        make(
-          "td",
-          { class: "sdl-verdict" },
-          ...verdict.filter(Boolean).map((words) => make("span", {}, words)),
-        ),
+        make("td", { class: "sdl-verdict" }, ...words),
         make("td", {}, ahead === undefined ? "" : flat(kindOf("drafted"), ahead)),
       );
     return [[first + row, i < 0 ? now.root : now.drafts[i], fate, verdict, predicted(i), ahead], build];
@@ -167,19 +153,17 @@ function drawCounts(svg, counts, total) {
       svgText(width, 29 + i * 37, String(value), { "text-anchor": "end", "font-weight": 600 }),
     ]),
   );
-  svg.setAttribute(
-    "aria-label",
-    `Target passes so far. ${bars.map(([name, value]) => `${name}: ${value}`).join(". ")}.`,
-  );
+  const words = bars.map(([name, value]) => `${name}: ${value}`).join(". ");
+  svg.setAttribute("aria-label", `Target passes so far. ${words}.`);
 }
 
-const LEGEND = [
-  ["drafted", "proposed"],
-  ["accepted", "accepted"],
-  ["rejected", "rejected"],
-  ["unused", "not verified"],
-  ["own", "from the target's own head"],
-];
+const LEGEND = {
+  drafted: "proposed",
+  accepted: "accepted",
+  rejected: "rejected",
+  unused: "not verified",
+  own: "from the target's own head",
+};
 
 function render({ model, el }) {
   const rounds = model.get("rounds") ?? [];
@@ -188,8 +172,15 @@ function render({ model, el }) {
   const title = make("p", { class: "sdl-heading" });
   const body = make("tbody");
   const passes = chart("Target passes so far", "Without the pass over the prompt.", "", { height: 110 });
-  const legend = LEGEND.map(([kind, words]) => tokenNode(kind, words));
+  const legend = Object.entries(LEGEND).map((each) => tokenNode(...each));
   const heads = columns(["position", "block", "target predicts", "verdict", "next block"]);
+  const table = scroll("The block by position", make("table", {}, heads, body));
+  const panels = (box) => {
+    const counts = phoneFold("Target passes so far", "", passes.node);
+    const text = phoneFold("The text so far", "", box, legendOf(...legend));
+    const halves = [make("div", {}, title, table), make("div", {}, counts, text)];
+    return make("div", { class: "sdl-blocks-panels" }, ...halves);
+  };
   const total = Math.max(...Object.values(formulas.counts(rounds, moments.length - 1)));
   return stepper({ model, el }, moments, {
     name: "blocks",
@@ -205,21 +196,7 @@ function render({ model, el }) {
       task,
       make("div", { class: "sdl-blocks-controls" }, slider, bar.node),
       make("div", {}, spoken),
-      make(
-        "div",
-        { class: "sdl-frame" },
-        make(
-          "div",
-          { class: "sdl-blocks-panels" },
-          make("div", {}, title, scroll("The block by position", make("table", {}, heads, body))),
-          make(
-            "div",
-            {},
-            phoneFold("Target passes so far", "", passes.node),
-            phoneFold("The text so far", "", box, legendOf(...legend)),
-          ),
-        ),
-      ),
+      make("div", { class: "sdl-frame" }, panels(box)),
     ],
     draw(at, { text, bar }) {
       const moment = moments[at];

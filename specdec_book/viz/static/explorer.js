@@ -63,15 +63,16 @@ const predicted = (s) => consequences(s).corrected[s.gamma - 1];
 
 // What each change alone does to a measured pair: [what changes, predicted speedup].
 function levers(s) {
-  const halves = [
-    ["1 − α halved", { alpha: (1 + s.alpha) / 2 }],
-    ["c halved", { c: s.c / 2 }],
-    ["t halved", { step_cost: s.step_cost / 2 }],
-    ["o halved", { overhead: s.overhead / 2 }],
-    ["o₀ removed", { plain_overhead: 0 }],
-    [`best γ, ${consequences(s).correctedGamma}`, { gamma: consequences(s).correctedGamma }],
-  ];
-  return halves.map(([name, change]) => [name, predicted({ ...s, ...change })]);
+  const gamma = consequences(s).correctedGamma;
+  const halves = {
+    "1 − α halved": { alpha: (1 + s.alpha) / 2 },
+    "c halved": { c: s.c / 2 },
+    "t halved": { step_cost: s.step_cost / 2 },
+    "o halved": { overhead: s.overhead / 2 },
+    "o₀ removed": { plain_overhead: 0 },
+    [`best γ, ${gamma}`]: { gamma },
+  };
+  return Object.entries(halves).map(([name, change]) => [name, predicted({ ...s, ...change })]);
 }
 
 // The state of the task of a measured pair whose own numbers are `own`.
@@ -185,22 +186,17 @@ function drawCurve(svg, width, s, r) {
   axes(svg, box, plane, [1, 4, 8, 12, 16, 20, 24], roundTicks(top, 6), title, "speedup", (v) => `${v}×`);
   const isLeft = s.gamma > MAX_GAMMA / 2;
   const aside = { class: "sdl-faint", "text-anchor": isLeft ? "start" : "end" };
-  const line = (values, color, more) =>
-    curve(
-      values.map((v, i) => [x(i + 1), y(v)]),
-      color,
-      more,
-    );
+  const points = (values) => values.map((v, i) => [x(i + 1), y(v)]);
   svg.append(
     block(box.left, y(1), box.right - box.left, y(0) - y(1), "plain", { opacity: 0.15 }),
     stroke(box.left, y(1), box.right, y(1), "plain", { "stroke-width": 2, "stroke-dasharray": "2 3" }),
     svgText(isLeft ? box.left + 4 : box.right - 4, y(0) - 8, "slower than plain decoding", aside),
     stroke(x(s.gamma), UPPER.top, x(s.gamma), box.bottom, "you", { "stroke-dasharray": "3 3" }),
-    line(r.plain, FORMULA, { "stroke-width": 4 }),
+    curve(points(r.plain), FORMULA, { "stroke-width": 4 }),
   );
   if (r.isCorrected)
     svg.append(
-      line(r.corrected, CORRECTED, { "stroke-dasharray": "6 4" }),
+      curve(points(r.corrected), CORRECTED, { "stroke-dasharray": "6 4" }),
       spot(x(s.gamma), y(r.corrected[s.gamma - 1])),
     );
   if (s.measured) svg.append(square(x(s.measured.gamma), y(s.measured.measured), 6, "sdl-measured"));
@@ -385,10 +381,8 @@ function render(context) {
     const link = source ? [make("a", { href: source, rel: "noopener" }, "source"), "."] : [];
     by.replaceChildren(...(preset ? [`${label}. ${who} `, ...link] : []));
     define(facts, preset?.facts ?? []);
-    define(
-      gains,
-      levers(s).map(([name, value]) => [name, times(value)]),
-    );
+    const pairs = levers(s).map(([name, value]) => [name, times(value)]);
+    define(gains, pairs);
     return preset ? `Predicted ${times(predicted(own))}, measured ${times(measured ?? 0)}: ${words}. ` : "";
   };
   const draw = (s, { charts }) => {

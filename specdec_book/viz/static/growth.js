@@ -59,13 +59,8 @@ function drawTree(svg, width, nodes, budget) {
     else box("surface", { stroke: ink("control-line"), "stroke-width": 1 });
     svg.append(label);
     fit(label, right ? "✓" : "", word, pill - 8 - (hasNumber ? 24 : 0));
-    if (hasNumber)
-      svg.append(
-        svgText(end - 4, y + 16, worth.toFixed(2).replace(/^0/, ""), {
-          "text-anchor": "end",
-          class: "sdl-small sdl-faint",
-        }),
-      );
+    const small = { "text-anchor": "end", class: "sdl-small sdl-faint" };
+    if (hasNumber) svg.append(svgText(end - 4, y + 16, worth.toFixed(2).replace(/^0/, ""), small));
   });
 }
 
@@ -140,6 +135,7 @@ function render(context) {
       svg.setAttribute("aria-label", words);
     },
   });
+  const legend = "Dashed: beyond the budget. Green: accepted.";
   const spec = {
     name: "growth",
     label: "A grown tree beside a fixed tree",
@@ -152,12 +148,7 @@ function render(context) {
       { name: "budget", text: "budget, in nodes", min: 1, max: size },
     ],
     charts: {
-      grown: tree(
-        "grown",
-        "Grown",
-        "Grown by the drafter's confidence",
-        "Dashed: beyond the budget. Green: accepted.",
-      ),
+      grown: tree("grown", "Grown", "Grown by the drafter's confidence", legend),
       fixed: tree("static", "Fixed", "Fixed shape", "The same branches after every text."),
     },
   };

@@ -2,10 +2,7 @@
 
 const formulas = {
   // Number of final positions after `passes` passes.
-  final: (rows, passes) =>
-    passes < rows.length
-      ? rows[passes].place
-      : rows[rows.length - 1].place + rows[rows.length - 1].accepted + 1,
+  final: (rows, passes) => sum(formulas.gains(rows.slice(0, passes))),
 
   total: (rows) => formulas.final(rows, rows.length),
 
@@ -140,12 +137,8 @@ function render(context) {
   const states = runs.flatMap(({ rows }, i) => [0, rows.length].map((at) => taskState(runs, i, at)));
   const sentences = runs.flatMap(({ rows }) => [...rows, "end"].map((_, at) => sentence(rows, at)));
   let spoken;
-  const bar = transport({
-    last: () => rows().length,
-    now: passes,
-    set: (moment) => assign(model, { moment }),
-    spoken: () => spoken,
-  });
+  const set = (moment) => assign(model, { moment });
+  const bar = transport({ last: () => rows().length, now: passes, set, spoken: () => spoken });
   const gains = formulas.gains(rows());
   openAt(model, "moment", 1 + gains.indexOf(Math.max(...gains)));
   const id = newId("jacobi");

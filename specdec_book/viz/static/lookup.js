@@ -64,9 +64,8 @@ const formulas = {
       for (const latest of [true, false]) {
         const lookups = formulas.lookups(ids, start, n, latest);
         for (let gamma = 1; gamma <= MAX_GAMMA; gamma++) {
-          const { wasted, tokens, tau } = formulas.counts(
-            formulas.rounds(ids, start, n, gamma, latest, lookups),
-          );
+          const rounds = formulas.rounds(ids, start, n, gamma, latest, lookups);
+          const { wasted, tokens, tau } = formulas.counts(rounds);
           if (wasted <= waste * tokens) best = Math.max(best, tau);
         }
       }
@@ -156,11 +155,8 @@ function fly(spans, { at, source, drafted, accepted }) {
   for (let i = 0; i < drafted; i++) {
     const [from, to] = [spans[source + i], spans[at + i]].map((span) => span.getClientRects()[0]);
     if (!from || !to) continue;
-    const ghost = make(
-      "span",
-      { class: "sdl-lookup-ghost", "aria-hidden": "true" },
-      spans[source + i].textContent,
-    );
+    const look = { class: "sdl-lookup-ghost", "aria-hidden": "true" };
+    const ghost = make("span", look, spans[source + i].textContent);
     Object.assign(ghost.style, { left: `${to.left}px`, top: `${to.top}px` });
     spans[at].closest("section").append(ghost);
     const path = [`translate(${from.left - to.left}px, ${from.top - to.top}px)`, "none"];
@@ -271,10 +267,8 @@ function render(context) {
     make("div", {}, spoken),
     box,
     legendOf(
-      ...[
-        ["accepted", "copied and accepted"],
-        ["own", "added by the target"],
-      ].map(([kind, words]) => [make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${words}`]),
+      [make("span", { class: "sdl-token sdl-accepted" }, "word"), " copied and accepted"],
+      [make("span", { class: "sdl-token sdl-own" }, "word"), " added by the target"],
       "line: from the copy to its source; dashed: no token accepted",
     ),
   ];

@@ -19,6 +19,8 @@ const formatBytes = (value) => {
 const formatMinutes = (value, row) =>
   value !== null ? `${value.toFixed(0)} min` : row.trained ? "not recorded" : "none";
 
+const formatShare = (value) => (value === null ? NONE : percent(value));
+
 const formulas = {
   formatBytes,
   formatMinutes,
@@ -37,7 +39,7 @@ const formulas = {
     return [...rows].sort((first, second) => {
       const [a, b] = [rank(first), rank(second)];
       if (a === null || b === null) return (a === null) - (b === null);
-      const order = typeof a === "string" ? a.localeCompare(b) : Number(a) - Number(b);
+      const order = typeof a === "string" ? a.localeCompare(b) : a - b;
       return down ? -order : order;
     });
   },
@@ -65,13 +67,7 @@ const COLUMNS = [
   { key: "dtype", head: "dtype", text: (value) => value ?? NONE, more: true },
   { key: "verify", head: "pass", text: fixed(2), more: true },
   { key: "overhead", head: "rest", text: fixed(2), more: true },
-  {
-    key: "same",
-    head: "same text",
-    text: (value) => (value === null ? NONE : percent(value)),
-    down: true,
-    more: true,
-  },
+  { key: "same", head: "same text", text: formatShare, down: true, more: true },
   { key: "minutes", head: "training", text: formatMinutes, more: true },
 ]; // `more`: shown only with all columns
 const COSTS = {
@@ -109,7 +105,7 @@ function summary(row, where) {
   return `${row.name}, ${where}: ${result}. ${distribution} It needs ${formatBytes(row.bytes)} of memory${training}.`;
 }
 
-const shares = (values) => values.map((share) => (share === null ? NONE : percent(share)));
+const shares = (values) => values.map(formatShare);
 
 function byPosition({ positions, conditional, empty }) {
   const idle = empty ? ` It drafted nothing in ${shares([empty])[0]} of the rounds.` : "";
@@ -221,15 +217,10 @@ function drawPlane(svg, width, { cost }, { rows, best, chosen, pick }) {
     mark.addEventListener("click", () => pick(row.name));
     svg.append(mark);
   }
-  svg.append(
-    ...names.map(({ row, x: at, y: line, anchor }) =>
-      svgText(at, line, row.name, {
-        class: "sdl-halo sdl-point-name",
-        "text-anchor": anchor,
-        "font-weight": row.name === chosen?.name ? 600 : 400,
-      }),
-    ),
-  );
+  for (const { row, x: at, y: line, anchor } of names) {
+    const look = { "text-anchor": anchor, "font-weight": row.name === chosen?.name ? 600 : 400 };
+    svg.append(svgText(at, line, row.name, { class: "sdl-halo sdl-point-name", ...look }));
+  }
 }
 
 const pageOf = (chapter) => formulas.page(chapter.replace(/^notebooks\//, ""));

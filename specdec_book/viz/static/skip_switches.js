@@ -82,16 +82,10 @@ function drawPlane(svg, width, s, { r, frontier }) {
     svgText(box.right, y(0) - 8, "below the line no speedup: α < c", { "text-anchor": "end" }),
     svgText(0, box.top - 10, "acceptance rate α"),
   );
+  const bold = { class: "sdl-halo", "text-anchor": "end", "font-weight": 600 };
   for (const { alpha, c } of frontier)
     svg.append(disc(x(c), y(alpha), 3, "none", { stroke: ink("muted"), "stroke-width": 1.5 }));
-  svg.append(
-    yourPoint(x(r.c), y(r.alpha)),
-    svgText(x(r.c) - 12, y(r.alpha) + 4, "you", {
-      class: "sdl-halo",
-      "text-anchor": "end",
-      "font-weight": 600,
-    }),
-  );
+  svg.append(yourPoint(x(r.c), y(r.alpha)), svgText(x(r.c) - 12, y(r.alpha) + 4, "you", bold));
 }
 
 function render(context) {
@@ -109,6 +103,7 @@ function render(context) {
     return frontiers[name];
   };
   let [switches, shown] = [[], null];
+  const menuOptions = Object.keys(targets).map((value) => ({ value, label: value }));
   const column = ({ layers, group }, pair) => {
     const [first, last] = [group * pair + 1, group * (pair + 1)];
     const nodes = PARTS.map((part) => {
@@ -165,13 +160,7 @@ function render(context) {
     longestState: `0.00× so far. The best of all ${countSets({ layers })} sets has 0.00×, and so on.`,
     values: ["mask", "target"],
     change: ({ target }) => assign(model, { mask: 0, target }),
-    controls: [
-      {
-        name: "target",
-        text: "Target",
-        options: Object.keys(targets).map((value) => ({ value, label: value })),
-      },
-    ],
+    controls: [{ name: "target", text: "Target", options: menuOptions }],
     charts: {
       plane: {
         title: "Acceptance rate and cost of each set",
@@ -188,7 +177,7 @@ function render(context) {
   const layout = ({ task, spoken, tiles, controls, charts }) => {
     const allOn = button("all on", () => show(0));
     const sublayers = [
-      ...(Object.keys(targets).length > 1 ? [controls.target] : []),
+      ...(menuOptions.length > 1 ? [controls.target] : []),
       blocks,
       make("figcaption", {}, caption),
       make("div", { class: "sdl-row" }, allOn),
