@@ -114,27 +114,23 @@ function drawBars(svg, width, { u }, { words, raw, now }) {
   const at = formulas.hit(now.probs, u);
   const [left, row] = [Math.min(120, width / 3), ROW];
   const room = width - left - 52;
-  const rows = [
-    ...words.slice(0, BARS).map(([text], i) => [visible(text), raw.probs[i], now.probs[i], i === at]),
-  ];
+  const shown = words.slice(0, BARS);
+  const rows = shown.map(([text], i) => [visible(text), raw.probs[i], now.probs[i], i === at]);
   const [was, is] = [raw, now].map(({ probs, rest }) => probs.slice(BARS).reduce((sum, p) => sum + p, rest));
   rows.push([REST, was, is, at >= BARS]);
   const dashed = { stroke: ink("muted"), "stroke-dasharray": "3 2" };
-  svg.append(
-    ...rows.flatMap(([name, before, after, isHit], i) => [
-      svgText(left - 8, row * i + 16, isHit ? `▶ ${name}` : name, {
-        "text-anchor": "end",
-        "font-weight": isHit ? 700 : 400,
-      }),
-      block(left, row * i + 4, Math.max(0.5, room * after), row - 8, name === REST ? "muted" : "target"),
-      block(left, row * i + 2, Math.max(0.5, room * before), row - 4, "none", dashed),
-      svgText(width, row * i + 16, number(after), { "text-anchor": "end" }),
-    ]),
-  );
-  svg.setAttribute(
-    "aria-label",
-    `Probabilities of the next token. ${rows.map(([name, , after]) => `${name}: ${number(after)}`).join(". ")}.`,
-  );
+  const end = { "text-anchor": "end" };
+  rows.forEach(([name, before, after, isHit], i) => {
+    const top = row * i;
+    svg.append(
+      svgText(left - 8, top + 16, isHit ? `▶ ${name}` : name, { ...end, "font-weight": isHit ? 700 : 400 }),
+      block(left, top + 4, Math.max(0.5, room * after), row - 8, name === REST ? "muted" : "target"),
+      block(left, top + 2, Math.max(0.5, room * before), row - 4, "none", dashed),
+      svgText(width, top + 16, number(after), end),
+    );
+  });
+  const numbers = rows.map(([name, , after]) => `${name}: ${number(after)}`).join(". ");
+  svg.setAttribute("aria-label", `Probabilities of the next token. ${numbers}.`);
 }
 
 const offAt = (end) => (value) => (value === end ? "off" : value.toFixed(2));
@@ -162,6 +158,7 @@ function render(context) {
     const [raw, warm] = [1, s.temperature].map((temperature) => formulas.adjust(words, tail, temperature));
     return [[], () => [summary(s, words, now), taskState(s, warm, now)], { words, raw, now }];
   };
+  const options = contexts.map(({ prompt }) => ({ label: `${prompt} …` }));
   const spec = {
     name: "next-word",
     label: "The next word",
@@ -169,14 +166,7 @@ function render(context) {
     longestState: solved(".499", ".999", "10 tokens"),
     delay: 100,
     values: NAMES,
-    controls: [
-      {
-        name: "context",
-        text: "the text so far",
-        options: contexts.map(({ prompt }) => ({ label: `${prompt} …` })),
-      },
-      ...SLIDERS,
-    ],
+    controls: [{ name: "context", text: "the text so far", options }, ...SLIDERS],
     charts: {
       line: {
         title: "The line of length 1",
@@ -194,13 +184,10 @@ function render(context) {
     },
   };
   const redraw = () => assign(context.model, { u: Math.floor(100 * Math.random()) / 100 });
+  const again = button("Draw a new u", redraw);
   const layout = ({ task, spoken, controls, charts }) => [
     task,
-    make(
-      "div",
-      { class: "sdl-frame" },
-      controlRow(...Object.values(controls), button("Draw a new u", redraw)),
-    ),
+    make("div", { class: "sdl-frame" }, controlRow(...Object.values(controls), again)),
     charts.line.node,
     charts.bars.node,
     make("div", {}, spoken),

@@ -26,13 +26,13 @@ const TABLE = [
 const SCALARS = ["pair", "machine", ...[...SLIDERS, ...ASSUMPTIONS].map(({ name }) => name)];
 SCALARS.push(...[...ROUND, ...TABLE].map(([name]) => name));
 const NAMES = ["pairs", "machines", "engine", "command", ...SCALARS];
-const LEGEND = [
-  ["draft", "draft passes"],
-  ["target", "verification"],
-  ["one", "the engine’s rest"],
-  ["accepted", "accepted drafts"],
-  ["recovered", "the target’s own token"],
-];
+const LEGEND = {
+  draft: "draft passes",
+  target: "verification",
+  one: "the engine’s rest",
+  accepted: "accepted drafts",
+  recovered: "the target’s own token",
+};
 const ABOUT =
   "The formula’s nine parameters were fitted to measurements that others published: dense models in bfloat16, chains of at most 7 drafts, batches of at most 128. The band should contain four of five engines. Mixtures of experts rest on two sources only. Scheduling of requests, prefill and queues are left out. The chapter on serving shows the fit and its misses.";
 const TASK = { pair: 4, machine: 0, batch: 1 };
@@ -56,11 +56,9 @@ function engineOf(s) {
     return { engine: s.engine, note: "Ignored: τ is at most γ + 1." };
   const run = settingOf(s, { gamma: s.measured_gamma, batch: s.measured_batch });
   const engine = formulas.calibrate(run, s.engine, s.measured_tau, s.drafted_rate / s.plain_rate);
-  if (!engine)
-    return {
-      engine: s.engine,
-      note: "Ignored: by the sizes, the passes alone cost more than this round did. Check τ, the pair and the machine.",
-    };
+  const reason =
+    "by the sizes, the passes alone cost more than this round did. Check τ, the pair and the machine.";
+  if (!engine) return { engine: s.engine, note: `Ignored: ${reason}` };
   return { engine, note: `Your engine’s overheads are ${engine.factor.toFixed(2)} times the usual ones.` };
 }
 
@@ -103,12 +101,12 @@ function stops(s, r) {
 }
 
 function largestCost(r) {
-  const parts = [
-    ["drafting", r.draft],
-    ["verifying more than one token", r.verify - r.plain],
-    ["the engine’s rest of the round", r.overhead - (r.step - r.plain)],
-  ];
-  const [name, cost] = parts.reduce((most, part) => (part[1] > most[1] ? part : most));
+  const parts = {
+    drafting: r.draft,
+    "verifying more than one token": r.verify - r.plain,
+    "the engine’s rest of the round": r.overhead - (r.step - r.plain),
+  };
+  const [name, cost] = Object.entries(parts).reduce((most, part) => (part[1] > most[1] ? part : most));
   return `${name}, ${(cost / r.step).toFixed(2)} plain steps`;
 }
 
@@ -188,11 +186,7 @@ function drawBatches(svg, width, s) {
 function readouts(s, r) {
   const memory = memoryBytes(s);
   const size = `${(memory / 1e9).toFixed(0)} GB${memory > s.machines[s.machine].memory ? ", too much" : ""}`;
-  if (!r)
-    return [
-      ["verdict", "measure T(k)"],
-      ["memory", size],
-    ];
+  if (!r) return Object.entries({ verdict: "measure T(k)", memory: size });
   const rows = [
     ["likely", `${times(r.speedup)}, ${verdict(r)}`],
     ["80 % band", range(r)],
@@ -271,7 +265,7 @@ function render(context) {
     const row = (names) => controlRow(...names.map((name) => controls[name]));
     groups = [ROUND, TABLE].map((boxes) => row(boxes.map(([name]) => name)));
     measured = foldOf("I measured", ...groups, note);
-    charts.round.node.append(make("ul", { class: "sdl-keys" }, ...LEGEND.map(key)));
+    charts.round.node.append(make("ul", { class: "sdl-keys" }, ...Object.entries(LEGEND).map(key)));
     return [
       task,
       row(["pair", "machine"]),

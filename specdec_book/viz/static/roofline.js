@@ -198,14 +198,10 @@ function drawRoofs(svg, width, s, r) {
   halo(...under, "chosen", { "font-weight": 600 });
   if (left < 10 ** x1) halo(box.right, y(s.throughput) - 8, "arithmetic roof", { "text-anchor": "end" });
   const sign = x(right / 12);
+  const side = sign > box.left + 100 ? "end" : "start";
   if (right / 12 > low)
-    halo(sign - 10, y((right / 12) * s.bandwidth), "memory roof", {
-      "text-anchor": sign > box.left + 100 ? "end" : "start",
-    });
-  return (px) => {
-    const intensity = 10 ** (x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0));
-    return { tokens: clampTokens((intensity / r.intensity) * s.tokens) };
-  };
+    halo(sign - 10, y((right / 12) * s.bandwidth), "memory roof", { "text-anchor": side });
+  return (px) => ({ tokens: clampTokens((10 ** plane.at(px, 0)[0] / r.intensity) * s.tokens) });
 }
 
 const clampTokens = (tokens) => Math.min(MAX_TOKENS, Math.max(1, Math.round(tokens)));
@@ -285,10 +281,8 @@ function render(context) {
       context.repaint(); // the model reports no change between two presets with the same values
     },
   );
-  const longestState = taskState(
-    { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH },
-    { isReading: true, free: 0 },
-  );
+  const solved = { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH };
+  const longestState = taskState(solved, { isReading: true, free: 0 });
   const source = make("p", { class: "sdl-summary" });
   const draw = (s) => {
     const r = consequences(s);

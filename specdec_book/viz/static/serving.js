@@ -66,12 +66,7 @@ const SLIDERS = [
   { name: "gamma", text: "γ", note: "draft length", max: 8 },
   { name: "slots", text: "slots", note: "largest batch", values: SLOTS },
   { name: "context", text: "context", note: "tokens each", values: CONTEXTS },
-  {
-    name: "experts",
-    text: "experts",
-    note: "per token, mixtures only",
-    values: [1, 2, 4, 8, 16, 32],
-  },
+  { name: "experts", text: "experts", note: "per token, mixtures only", values: [1, 2, 4, 8, 16, 32] },
 ];
 const NAMES = ["pair", "machine", ...SLIDERS.map(({ name }) => name)];
 const LOADS = Array.from({ length: 40 }, (_, i) => (i + 1) / 20);
@@ -148,7 +143,7 @@ function drawLatency(svg, width, s, r) {
   const top = 1.08 * Math.max(...curves.flatMap(([line]) => line.map(([, v]) => v)), r.plain.latency);
   const ends = curves.map(([line]) => line.at(-1)?.[0] ?? 0);
   const most = Math.min(2, Math.ceil(4 * Math.max(s.load, ...ends) + 0.5) / 4); // the axis ends after the curves
-  const { x, y: height } = scales(box, [0, most], [0, top]);
+  const { x, y: height, at } = scales(box, [0, most], [0, top]);
   const y = (v) => height(Math.min(v, top));
   rulings(svg, box, y, roundTicks(top, 4), (v) => String(Number((1e3 * v).toPrecision(6))));
   const loads = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2].filter((each) => each <= most);
@@ -173,11 +168,7 @@ function drawLatency(svg, width, s, r) {
     last = Math.max(py + 4, last + 15);
     svg.append(svgText(px + 5, last, label, { class: "sdl-halo" }));
   }
-  return (px) => ({
-    load: LOADS[
-      Math.min(39, Math.max(0, Math.round((20 * most * (px - box.left)) / (box.right - box.left)) - 1))
-    ],
-  });
+  return (px) => ({ load: LOADS[Math.max(0, Math.round(20 * at(px, 0)[0]) - 1)] });
 }
 
 function drawGains(svg, width, s, r) {

@@ -158,40 +158,28 @@ function drawCaches(svg, width, texts, round, moment, previous) {
       const isNew = isCached && position >= previous[name];
       const isCut = !isCached && position < previous[name];
       const [start, end] = [x(position) + 4, x(position) + cell - 4];
+      const look = {
+        fill: isCached ? color : "none",
+        "fill-opacity": isNew ? 0.9 : 0.45,
+        stroke: isCached ? color : "var(--sdl-line)",
+        "stroke-width": isNew ? 2.5 : 1,
+        "stroke-dasharray": isCached ? "none" : "3 3",
+      };
       const cross = `M${start} ${y + 4}L${end} ${y + high - 4}M${end} ${y + 4}L${start} ${y + high - 4}`;
       shapes.push(
-        [
-          "rect",
-          {
-            x: x(position) + 1.5,
-            y,
-            width: Math.max(2, cell - 3),
-            height: high,
-            rx: 3,
-            fill: isCached ? color : "none",
-            "fill-opacity": isNew ? 0.9 : 0.45,
-            stroke: isCached ? color : "var(--sdl-line)",
-            "stroke-width": isNew ? 2.5 : 1,
-            "stroke-dasharray": isCached ? "none" : "3 3",
-          },
-        ],
+        ["rect", { x: start - 2.5, y, width: Math.max(2, cell - 3), height: high, rx: 3, ...look }],
         ["path", { d: isCut ? cross : "", stroke: "var(--sdl-rejected)", "stroke-width": 2 }],
       );
     }
-    shapes.push([
-      "text",
-      { x: width, y: y + 20, "text-anchor": "end", "font-weight": 600 },
-      String(moment[name]),
-    ]);
+    const bold = { "text-anchor": "end", "font-weight": 600 };
+    shapes.push(["text", { x: width, y: y + 20, ...bold }, String(moment[name])]);
   });
   const edge = x(round.context);
   const line = { x1: edge, x2: edge, y1: 2, y2: top + 2 * high + 12 };
   shapes.push(["line", { ...line, stroke: "var(--sdl-ink)", "stroke-dasharray": "2 3" }]);
   update(svg, shapes);
-  svg.setAttribute(
-    "aria-label",
-    `Caches by position. Target: ${moment.target} tokens. Draft: ${moment.draft} tokens. Committed before this round: ${round.context}.`,
-  );
+  const words = `Target: ${moment.target} tokens. Draft: ${moment.draft} tokens. Committed before this round: ${round.context}.`;
+  svg.setAttribute("aria-label", `Caches by position. ${words}`);
 }
 
 // What the token at a position is: a draft with its state, the added token, or null for committed text.
@@ -228,12 +216,9 @@ function render({ model, el }) {
   const rounds = model.get("rounds") ?? [];
   const moments = formulas.moments(rounds);
   if (moments.length === 0) return showNothing(el);
-  const caches = chart(
-    "What the two caches contain",
-    "Left of the dotted line: committed text. Filled: in the cache. Thick: just added. Crossed out: just cut. Right: length.",
-    "",
-    { height: 118 },
-  );
+  const caption =
+    "Left of the dotted line: committed text. Filled: in the cache. Thick: just added. Crossed out: just cut. Right: length.";
+  const caches = chart("What the two caches contain", caption, "", { height: 118 });
   const title = caches.node.querySelector(".sdl-heading");
   return stepper({ model, el }, moments, {
     name: "stepper",
@@ -249,14 +234,9 @@ function render({ model, el }) {
       const round = rounds[moment.round];
       setText(title, `What the two caches contain: round ${moment.round + 1} of ${rounds.length}`);
       const start = { target: round.context - 1, draft: round.draft_cache };
-      drawCaches(
-        caches.svg,
-        Math.max(260, widthOf(caches.svg) || 560),
-        textsAround(rounds, moment.round, moment),
-        round,
-        moment,
-        at > 0 && moments[at - 1].round === moment.round ? moments[at - 1] : start,
-      );
+      const previous = moments[at - 1]?.round === moment.round ? moments[at - 1] : start;
+      const width = Math.max(260, widthOf(caches.svg) || 560);
+      drawCaches(caches.svg, width, textsAround(rounds, moment.round, moment), round, moment, previous);
     },
   });
 }

@@ -66,9 +66,8 @@ function drawStrip(svg, width, { words, places }, { rounds }) {
     const tall = Math.max(1, height * (q[0] ?? 0));
     const fate = right > 0 ? "accepted" : "rejected";
     const fill = right > 0 ? fate : "surface";
-    const bar = block(x(place) + 0.5, foot - tall, Math.max(1, step - 1.5), tall, fill, {
-      stroke: ink(fate),
-    });
+    const frame = { stroke: ink(fate) };
+    const bar = block(x(place) + 0.5, foot - tall, Math.max(1, step - 1.5), tall, fill, frame);
     bar.append(make("title", {}, `${quoted(words[place])}: ${(q[0] ?? 0).toFixed(2)}, ${fate}`));
     return bar;
   });
@@ -106,13 +105,11 @@ function markText(box, words, rounds) {
 // One bar for each entry [name, speed, color].
 function drawSpeeds(svg, width, s, { entries }) {
   const top = Math.max(...entries.map(([, value]) => value)) * 1.02;
-  entries.forEach(([name, value, color], i) =>
-    svg.append(
-      svgText(0, 12 + i * 28, name),
-      block(0, 16 + i * 28, ((width - 56) * value) / top, 10, color, { rx: 2 }),
-      svgText(width, 26 + i * 28, times(value), { "text-anchor": "end", "font-weight": 600 }),
-    ),
-  );
+  const bold = { "text-anchor": "end", "font-weight": 600 };
+  entries.forEach(([name, value, color], i) => {
+    const bar = block(0, 16 + i * 28, ((width - 56) * value) / top, 10, color, { rx: 2 });
+    svg.append(svgText(0, 12 + i * 28, name), bar, svgText(width, 26 + i * 28, times(value), bold));
+  });
   svg.setAttribute("aria-label", entries.map(([name, value]) => `${name}: ${times(value)}`).join(". "));
 }
 
@@ -133,13 +130,7 @@ const SLIDERS = [
   { name: "length", text: "Draft length at the start", min: 1 },
   { name: "threshold", text: "Stop below this probability", max: 1, step: 0.02 },
   { name: "nats", text: "Stop above this entropy, in nats", max: 4, step: 0.05 },
-  {
-    name: "cost",
-    text: "Cost of a drafted token, in target passes",
-    min: 0.02,
-    max: 0.6,
-    step: 0.02,
-  },
+  { name: "cost", text: "Cost of a drafted token, in target passes", min: 0.02, max: 0.6, step: 0.02 },
 ];
 
 function render(context) {
@@ -149,6 +140,7 @@ function render(context) {
   const max = longestDraft(places);
   const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
+  const options = Object.entries(NAMES).map(([value, label]) => ({ value, label }));
   let limits = {};
   const draw = (s, { controls }) => {
     const { policy } = s;
@@ -185,14 +177,7 @@ function render(context) {
     longestState: solved("0.00×", "0.00×", 100),
     delay: 200,
     values: ["words", "places", "policy", ...names],
-    controls: [
-      {
-        name: "policy",
-        text: "Policy",
-        options: Object.entries(NAMES).map(([value, label]) => ({ value, label })),
-      },
-      ...SLIDERS.map((each) => ({ max, ...each })),
-    ],
+    controls: [{ name: "policy", text: "Policy", options }, ...SLIDERS.map((each) => ({ max, ...each }))],
     charts: {
       strip: {
         title: "The drafter's confidence at each position, and the draft of each round",

@@ -135,14 +135,7 @@ function taskState(s, peak) {
 
 const SLIDERS = [
   { name: "nodes", text: "Budget", note: "drafted nodes", max: MAX_NODES },
-  {
-    name: "stretch",
-    text: "Growth of T(k)",
-    note: "1×: as measured",
-    max: 4,
-    step: 0.1,
-    show: times,
-  },
+  { name: "stretch", text: "Growth of T(k)", note: "1×: as measured", max: 4, step: 0.1, show: times },
   { name: "draft", text: "Cost of drafting a level", note: "in T(1)", max: 1, step: 0.01 },
 ];
 const NAMES = ["rates", "ks", "times", "draft", "overhead", "nodes", "stretch"];
