@@ -38,11 +38,6 @@ def attribute(package: str, home: str, name: str) -> object:
     source = sys.modules[package] if home == package else importlib.import_module(home)
     if name in vars(source):
         return vars(source)[name]
-    if is_module(f"{home}.{name}"):
+    if importlib.util.find_spec(f"{home}.{name}"):
         return importlib.import_module(f"{home}.{name}")
     return getattr(source, name)
-
-
-def is_module(name: str) -> bool:
-    """Return whether a dotted name is a module or package that can be imported."""
-    return importlib.util.find_spec(name) is not None

@@ -98,6 +98,16 @@ def another_tokenizer(target: CausalLM) -> Drafter:
     return d.TextMatchDrafter(perturbed(target), Letters(letters[::-1]), Letters(letters), 3)
 
 
+def with_draft(kind: Callable[..., Drafter], *values, **options) -> Callable[[CausalLM], Drafter]:
+    """Return a function from the target to a drafter with a draft model and these options."""
+    return lambda target: kind(perturbed(target), *values, **options)
+
+
+def with_blocks(*values, **shape) -> Callable[[CausalLM], Drafter]:
+    """Return a function from the target to a block drafter whose head has a shape."""
+    return lambda target: d.BlockDiffusionDrafter(target, random_blocks(target, **shape), *values)
+
+
 def contributed_drafter() -> type:
     """Return the drafter class printed in CONTRIBUTING.md."""
     text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -110,7 +120,7 @@ def contributed_drafter() -> type:
 # Drafters: name → a function from the target to a drafter of depth 2 or 3. Each is a class of
 # specdec_lite.drafters, or a tree that one could draft.
 DRAFTERS = {
-    "draft model": lambda target: d.ModelDrafter(perturbed(target), 3),
+    "draft model": with_draft(d.ModelDrafter, 3),
     "the target as its own draft": lambda target: d.ModelDrafter(target, 3),
     "draft model with another tokenizer": another_tokenizer,
     "blockwise heads, drawn": lambda target: d.BlockwiseDrafter(target, heads(target), 4),
@@ -120,12 +130,8 @@ DRAFTERS = {
     "Medusa heads, a sparse tree": lambda target: d.MedusaDrafter(
         target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])
     ),
-    "draft model that stops when unsure": lambda target: d.ModelDrafter(
-        perturbed(target), Confidence(3, 0.6)
-    ),
-    "draft model of changing length": lambda target: d.ModelDrafter(
-        perturbed(target), Heuristic(3, first=1)
-    ),
+    "draft model that stops when unsure": with_draft(d.ModelDrafter, Confidence(3, 0.6)),
+    "draft model of changing length": with_draft(d.ModelDrafter, Heuristic(3, first=1)),
     "draft model that has learnt online": lambda target: after_learning(
         d.OnlineDrafter(perturbed(target, 0.3), 3, every=1, learning_rate=1e-3), target
     ),
@@ -151,20 +157,12 @@ DRAFTERS = {
     ),
     "a hash pool": lambda target: d.HashPoolDrafter(3, 1, 64),
     "a hash pool with a memory": lambda target: with_memory(d.HashPoolDrafter(3, 2, 8), target),
-    "a cascade over prompt lookup": lambda target: d.CascadeDrafter(
-        perturbed(target), d.PromptLookupDrafter(2, 2), 3
-    ),
-    "a cascade over suffix decoding": lambda target: d.CascadeDrafter(
-        perturbed(target), d.SuffixDrafter(3), 3
-    ),
-    "draft model that stops at high entropy": lambda target: d.ModelDrafter(
-        perturbed(target), Entropy(3, 0.9)
-    ),
-    "draft model of the length that pays best": lambda target: d.ModelDrafter(
-        perturbed(target), Optimal(3, 0.3, 0.5)
-    ),
-    "draft model that stops when probably refused": lambda target: d.ModelDrafter(
-        perturbed(target), Predicted(3, (0.5, 0.5, -0.3, 0.4))
+    "a cascade over prompt lookup": with_draft(d.CascadeDrafter, d.PromptLookupDrafter(2, 2), 3),
+    "a cascade over suffix decoding": with_draft(d.CascadeDrafter, d.SuffixDrafter(3), 3),
+    "draft model that stops at high entropy": with_draft(d.ModelDrafter, Entropy(3, 0.9)),
+    "draft model of the length that pays best": with_draft(d.ModelDrafter, Optimal(3, 0.3, 0.5)),
+    "draft model that stops when probably refused": with_draft(
+        d.ModelDrafter, Predicted(3, (0.5, 0.5, -0.3, 0.4))
     ),
     "Jacobi iteration": lambda target: d.JacobiDrafter(3),
     "Lookahead, a tree": lambda target: d.LookaheadDrafter(2, 3, 2),
@@ -214,19 +212,17 @@ DRAFTERS = {
     "multi-token prediction": lambda target: d.MtpDrafter(target, random_head(target, "mtp"), 3),
     "Hydra's heads": lambda target: d.HydraDrafter(target, random_hydra(target)),
     "the MLP speculator": lambda target: d.MlpSpeculatorDrafter(target, random_speculator(target)),
-    "PARD": lambda target: d.PardDrafter(perturbed(target), 3),
-    "block diffusion": lambda target: d.BlockDiffusionDrafter(target, random_blocks(target)),
-    "block diffusion with a Markov correction": lambda target: d.BlockDiffusionDrafter(
-        target, random_blocks(target, rank=2), 2
+    "PARD": with_draft(d.PardDrafter, 3),
+    "block diffusion": with_blocks(),
+    "block diffusion with a Markov correction": with_blocks(2, rank=2),
+    "block diffusion with windows, from the anchor": with_blocks(
+        3, parts=dict(windows=[3, None], from_anchor=True)
     ),
-    "block diffusion with windows, from the anchor": lambda target: d.BlockDiffusionDrafter(
-        target, random_blocks(target, parts=dict(windows=[3, None], from_anchor=True)), 3
+    "block diffusion that stops when probably rejected": with_blocks(
+        3, 0.5, rank=2, parts=dict(confidence="state and token")
     ),
-    "block diffusion that stops when probably rejected": lambda target: d.BlockDiffusionDrafter(
-        target, random_blocks(target, rank=2, parts=dict(confidence="state and token")), 3, 0.5
-    ),
-    "block diffusion with convolutions and a selector": lambda target: d.BlockDiffusionDrafter(
-        target, random_blocks(target, rank=2, parts=dict(taps=2, group=4, candidates=2)), 3
+    "block diffusion with convolutions and a selector": with_blocks(
+        3, rank=2, parts=dict(taps=2, group=4, candidates=2)
     ),
     "extra heads with a selector of pairs": lambda target: d.MarkovDrafter(
         target, heads(target), random_selector(target), 3
@@ -264,28 +260,22 @@ DRAFTERS = {
             d.ModelDrafter(perturbed(target), Heuristic(2, first=1)),
         ]
     ),
-    "a tree drawn in Sequoia's shape": lambda target: d.SequoiaDrafter(
-        perturbed(target), 3, rates=(0.6, 0.3)
+    "a tree drawn in Sequoia's shape": with_draft(d.SequoiaDrafter, 3, rates=(0.6, 0.3)),
+    "a tree drawn in a given shape, independently": with_draft(
+        d.FixedTreeDrafter, TokenTree([0, 1, 0], [-1, -1, 0]), with_replacement
     ),
-    "a tree drawn in a given shape, independently": lambda target: d.FixedTreeDrafter(
-        perturbed(target), TokenTree([0, 1, 0], [-1, -1, 0]), with_replacement
+    "a tree drawn in a given shape, then chosen": with_draft(
+        d.FixedTreeDrafter, TokenTree([0, 1, 0], [-1, -1, 1]), drawn_then_chosen
     ),
-    "a tree drawn in a given shape, then chosen": lambda target: d.FixedTreeDrafter(
-        perturbed(target), TokenTree([0, 1, 0], [-1, -1, 1]), drawn_then_chosen
+    "SpecExec's tree": with_draft(d.SpecExecDrafter, 4, width=2, depth=3),
+    "a tree of chosen tokens": with_draft(TreeDrafter, grow(broken.chosen(2)), 2),
+    "a tree drawn with replacement, equal nodes merged": with_draft(
+        TreeDrafter, grow(broken.with_replacement(2), merge="nodes"), 2
     ),
-    "SpecExec's tree": lambda target: d.SpecExecDrafter(perturbed(target), 4, width=2, depth=3),
-    "a tree of chosen tokens": lambda target: TreeDrafter(
-        perturbed(target), grow(broken.chosen(2)), 2
+    "a tree drawn without replacement": with_draft(
+        TreeDrafter, grow(broken.without_replacement(2)), 2
     ),
-    "a tree drawn with replacement, equal nodes merged": lambda target: TreeDrafter(
-        perturbed(target), grow(broken.with_replacement(2), merge="nodes"), 2
-    ),
-    "a tree drawn without replacement": lambda target: TreeDrafter(
-        perturbed(target), grow(broken.without_replacement(2)), 2
-    ),
-    "a tree drawn, then chosen": lambda target: TreeDrafter(
-        perturbed(target), grow(broken.mixed(2)), 2
-    ),
+    "a tree drawn, then chosen": with_draft(TreeDrafter, grow(broken.mixed(2)), 2),
 }
 
 

@@ -5,18 +5,15 @@ from itertools import product
 import pytest
 import torch
 from chosen import one_in
-from models_zoo import FAMILIES, PROMPT, build, hugging_face, native
+from models_zoo import FAMILIES, PROMPT, hugging_face, native
 from registry import DRAFTERS
-from text_laws import distance, own_text_law
 from transformers import BatchEncoding
 
-from specdec_lite import CausalLM, batch, generate, generate_batch
+from specdec_lite import batch, generate, generate_batch
 from specdec_lite.acceptance import sample_and_match
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine import hugging_face as back_end, ragged
-from specdec_lite.options import prepare
 from specdec_lite.processors import PresencePenalty
-from specdec_lite.sampling import Sampling, SeededRng, outcomes
 
 TARGET = native(dtype=torch.float64)
 PROMPTS = [PROMPT, PROMPT[:3], PROMPT * 6, [7, 2], [9]]
@@ -155,27 +152,6 @@ def test_every_row_of_a_hugging_face_model_equals_its_single_run(family, tempera
         same(batched, alone(PROMPTS, drafter, seeds, target, **options))
         assert family not in SHARED or widest == len(PROMPTS)
         assert family not in ALONE or widest == 1
-
-
-def test_a_row_of_a_hugging_face_model_keeps_the_distribution():
-    """Exactly, over every outcome of the first row's chance; the second row has chance of its own."""
-    options = dict(vocab_size=3, hidden_size=16, num_attention_heads=2, num_key_value_heads=1)
-    target = CausalLM(build("Llama", options | dict(intermediate_size=16)).double())
-    for name in ("draft model", "suffix decoding", "Medusa heads, a sparse tree"):
-        requests = [
-            prepare(target, prompt, DRAFTERS[name](target), 2, 1.0) for prompt in ([1, 2], [0])
-        ]
-
-        def run(rng):
-            rows, storage = batch.start_rows(requests, [rng, SeededRng(3)])
-            return tuple(batch.decode_rows(storage, rows)[0].tokens.tolist())
-
-        probs = {}
-        for text, weight in outcomes(run):
-            probs[text] = probs.get(text, 0.0) + weight
-        by_pass = lambda model, ids: model.score(ids, model.new_cache()).logits[0, -1]
-        own = own_text_law(target, Sampling(), 2, logits=by_pass)
-        assert distance(probs, own) < 1e-10
 
 
 @pytest.mark.parametrize("fault", ["a key less", "a key less, native", "a position more"])
