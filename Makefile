@@ -55,7 +55,7 @@ help:
 	@echo "make zip    write the offline copy with SmolLM2 for the live page (_build/specdec-lite-book-smollm2.zip, about 110 MB)"
 	@echo "make class  write a folder for a class without internet: site, notebooks, wheel, SmolLM2 (_build/class)"
 	@echo "make deck   write a deck of the pages' marked figures and predictions as one HTML file (_build/deck.html; needs Chromium)"
-	@echo "make bench  time every drafter beside plain decoding in four minutes, and write results/; python -m benchmarks list shows all measurements"
+	@echo "make bench  time every drafter beside plain decoding in four minutes, and rank them; python -m benchmarks list shows all measurements"
 	@echo "make bench-gpu  measure a GPU in nine minutes: passes of real shapes, drafts, experts, rounds; python -m specdec_lite gpu takes five"
 
 # An interrupted or failed step has no stamp file, so the next run repeats it; what was downloaded is kept.
@@ -178,6 +178,7 @@ deck: book
 
 bench: $(SETUP)
 	$(NICE) $(BIN)/python -m benchmarks run scoreboard-clocks
+	$(BIN)/python -m benchmarks speeds
 
 bench-gpu: $(SETUP)
 	$(BIN)/python -m specdec_lite gpu --seconds 540

@@ -4,6 +4,7 @@
     python -m benchmarks run NAME --quick      # try one in less than a minute; results/ is unchanged
     python -m benchmarks run NAME              # measure it; an interrupted run resumes
     python -m benchmarks run NAME --help       # its options
+    python -m benchmarks speeds                # rank the drafters on this machine, if it was measured
     python -m benchmarks index                 # write results/README.md
     python -m benchmarks quote                 # write the marked numbers of the pages anew
 
@@ -17,6 +18,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from specdec_book.recordings import board, spread
+from specdec_lite.measure import stamps
+
 from . import index, quote
 from .experiment import MODULES, execute, find
 
@@ -28,6 +32,24 @@ def list_experiments() -> None:
         kind = find(name)
         table.add_row(name, kind.time, kind.what)
     Console().print(table)
+
+
+def show_speeds() -> None:
+    """Print each drafter's speed over the fastest plain decoder, by `scoreboard-clocks`."""
+    here = stamps.machine_name()
+    shown = board.load("pair", here if here in map(column, board.columns("pair")) else None)
+    for temperature in shown.temperatures:
+        title = f"T={temperature:g}, {column(shown.costs)}: times the fastest plain decoder"
+        table = Table("drafter", "speed", "", "tokens a pass", title=title, box=None)
+        for name in shown.ranked(temperature):
+            row = shown.entry(name, None, temperature)
+            table.add_row(name, spread(row["over_best"]), row["verdict"], spread(row["tau"]))
+        Console().print(table)
+
+
+def column(recording) -> str:
+    """Return the machine of a recording of costs."""
+    return recording.data["column"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         execute(name, options)
     elif words == ["list"]:
         list_experiments()
+    elif words == ["speeds"]:
+        show_speeds()
     elif words == ["index"]:
         print(f"written to {index.write()}")
     elif words == ["quote"]:

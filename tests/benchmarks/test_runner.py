@@ -150,6 +150,8 @@ def test_every_experiment_has_a_name_a_quick_form_and_options_with_a_use(capsys)
         assert kind.name == name and kind.what and {*kind.quick, *kind.least} <= {*kind.options}
         options = experiment.parser_of(kind, quick=True).parse_args(["--quick"])
         experiment.check(kind, {option: getattr(options, option) for option in kind.options})
+    command.main(["speeds"])
+    assert "PARD, one pass" in capsys.readouterr().out
     command.main(["list"])
     listed = capsys.readouterr().out
     assert all(name in listed for name in experiment.MODULES)
