@@ -97,17 +97,17 @@ class Bounded:
         self.rng = rng
         self.left = CHOICES
 
-    def _chance(self, take: Callable, prob):
+    def _chance(self) -> Rng:
         if not self.left:
             raise Endless(f"has not ended after {CHOICES} draws and flips")
         self.left -= 1
-        return take(prob)
+        return self.rng
 
     def flip(self, prob: float) -> bool:
-        return self._chance(self.rng.flip, prob)
+        return self._chance().flip(prob)
 
     def draw(self, probs: torch.Tensor) -> int:
-        return self._chance(self.rng.draw, probs)
+        return self._chance().draw(probs)
 
 
 def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, bool]:

@@ -66,7 +66,7 @@ class Recording:
         """Load averages over one minute, before and after each part; empty if none is stored."""
         if stored := (self.process or {}).get("load_average"):
             return [each[0] for each in stored if each]
-        state = self.data.get("state") or self.data.get("clock", {}).get("state") or {}
+        state = self.data.get("state", {})
         runs = [state] if "start" in state else [*state.values()]
         ends = [run[end]["load_average"] for run in runs for end in ("start", "end") if end in run]
         return [each[0] for each in ends if each]

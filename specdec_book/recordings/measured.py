@@ -155,14 +155,14 @@ def is_listed(name: str) -> bool:
     return not index.exists() or f"[{name}]" in index.read_text(encoding="utf-8")
 
 
-def own_gpus(*folders: str | Path) -> list[Recording]:
+def own_gpus() -> list[Recording]:
     """Return what `python -m specdec_lite gpu` wrote for the reader's cards, the newest of each."""
-    return scan(*folders)[0]
+    return scan()[0]
 
 
-def scan(*folders: str | Path) -> tuple[list[Recording], list[str]]:
-    """Return the reader's recordings in these folders, and sentences about what is left out."""
-    folders = folders or (*FOLDERS, recordings.FOLDER / "gpu")
+def scan() -> tuple[list[Recording], list[str]]:
+    """Return the reader's recordings, and sentences about what is left out."""
+    folders = (*FOLDERS, recordings.FOLDER / "gpu")
     book = {path.resolve() for name, path in recordings.files().items() if is_listed(name)}
     paths = {path.resolve() for folder in folders for path in Path(folder).glob("*.json")} - book
     found: dict[str, tuple] = {}

@@ -4,7 +4,6 @@ import pytest
 
 from specdec_book import recordings
 from specdec_book.recordings import forecasts
-from specdec_lite import theory
 
 ENTRIES = recordings.published("gpu_speedups")["entries"]
 
@@ -20,12 +19,6 @@ def test_a_source_says_where_when_and_on_what_it_was_measured(name):
 def test_the_whole_has_the_status_of_its_weakest_source():
     weakest = max(source["status"] for source in ENTRIES.values())
     assert recordings.published("gpu_speedups")["status"] == weakest == "secondary"
-
-
-def test_a_forecast_is_the_books_formula():
-    for each in forecasts.stated_costs():
-        formula = theory.corrected_improvement(each.tau, 5, 0, verify=each.cost)
-        assert each.predicted == pytest.approx(formula)
 
 
 def test_the_cost_comes_from_another_text_than_the_forecast():

@@ -97,12 +97,11 @@ def test_tables_menus_and_doubts_of_any_card(name, with_own):
     ]
 
 
-def test_no_file_is_no_gpu_and_the_books_own_are_not_the_readers(gpus, tmp_path):
-    assert measured.own_gpus(tmp_path) == []
+def test_no_file_is_no_gpu_and_the_books_own_are_not_the_readers(gpus, tmp_path, with_own):
+    assert [each.name for each in with_own()] == [each.name for each in gpus] == [measured.BOOK]
     book = measured.recordings.files()[measured.BOOK]
-    assert [each.name for each in gpus] == [measured.BOOK]
     shutil.copy(book, tmp_path / book.name)
-    assert [measured.title(each) for each in measured.own_gpus(tmp_path)] == [
+    assert [measured.title(each) for each in measured.own_gpus()] == [
         f"your GPU, {gpus[0].machine}"
     ]
 
