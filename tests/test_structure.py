@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2789,
     "specdec_book/recordings": 1306,
-    "specdec_book/viz": 12602,
+    "specdec_book/viz": 12596,
     "specdec_lite": 3779,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2356,
@@ -167,12 +167,12 @@ BUDGETS = {
     "tests/js": 370,
     "tests/loading": 1617,
     "tests/measure": 547,
-    "tests/recordings": 958,
+    "tests/recordings": 951,
     "tests/simulation": 389,
     "tests/site": 3520,
     "tests/texts": 167,
     "tests/training": 1132,
-    "tests/viz": 4289,
+    "tests/viz": 4288,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

@@ -31,9 +31,9 @@ class Drawing:
             raise ValueError(f"name={name!r}: must be one of {', '.join(drawings())}")
         self.name = name
         text = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-        self.caption = re.search(r"<!-- caption: (.*?) -->", text, re.S)[1]  # pyright: ignore[reportOptionalSubscript]
+        self.caption = re.search(r"<!-- caption: (.*?) -->", text, re.S)[1]
         self.svg = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
-        self.alt = re.search(r'aria-label="([^"]*)"', text)[1]  # pyright: ignore[reportOptionalSubscript]
+        self.alt = re.search(r'aria-label="([^"]*)"', text)[1]
 
     def __repr__(self) -> str:
         return f"{self.caption} ({self.alt})"

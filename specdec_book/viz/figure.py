@@ -4,9 +4,6 @@ It adds the text alternative, dashes and symbols, names at the ends of lines and
 under the pointer. Color is never the only difference between two traces.
 """
 
-# plotly defines its attributes at run time
-# pyright: reportAttributeAccessIssue=false
-
 import itertools
 import re
 import textwrap

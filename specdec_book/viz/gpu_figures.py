@@ -3,9 +3,6 @@
 A reader's own recording (`recordings.measured.own_gpus`) is drawn beside the book's.
 """
 
-# plotly defines its attributes at run time
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Sequence
 from textwrap import wrap
 

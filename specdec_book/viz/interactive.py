@@ -100,7 +100,7 @@ class Interactive(anywidget.AnyWidget):
         return {name: getattr(self, name) for name in sorted(own) if not name.startswith("_")}
 
     def _repr_mimebundle_(self, **kwargs):
-        data, metadata = super()._repr_mimebundle_(**kwargs)  # pyright: ignore[reportGeneralTypeIssues]
+        data, metadata = super()._repr_mimebundle_(**kwargs)
         data[MIME] = {"module": self.module, "state": self.state(), "label": self.label}
         data["text/plain"] = (
             f"{self.label} (an interactive drawing: run the notebook, or open the book's page)"
