@@ -20,7 +20,6 @@ ACCESSORS = {
     r"\.speeds\(\)|\brecorded_pairs\(": "speed",
     r"\b(gpus|recorded_pairs)\(": "gpu",
     r"\bwaits\(": "waits",
-    r"\bRace\.load\(": "race",
     r"\b(Round|Stepper)\.load\(": "rounds",
     r"\bexit_acceptance\(": "early-exit-acceptance",
     r"\bsparse_speed\(": "sparse-cache-speed",
@@ -39,7 +38,6 @@ QUOTED = re.compile(r"<!-- recorded: ([\w-]+)")
 NAMED = re.compile(
     r"\.(?:load|names)\(\s*[\"']([\w/-]+)[\"']|^:?recording: *([\w/-]+)", re.MULTILINE
 )
-LISTED = re.compile(r"\.load\((\w+)\).* for \1 in \(([^)]*)\)")
 HEAD = """# Recordings
 
 Each file is one experiment on one machine, `<experiment>/<machine>.json`. It begins with a stamp:
@@ -81,8 +79,6 @@ def shown(page: Path) -> set[str]:
         for pattern, names in ACCESSORS.items():
             found |= {*names.split()} if re.search(pattern, block) else set()
         words = [word for pair in NAMED.findall(block) for word in pair]
-        for _, listed in LISTED.findall(block):
-            words += re.findall(r"[\w/-]+", listed)
         found |= known & {word.partition("/")[0] for word in words}
     return found
 

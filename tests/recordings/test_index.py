@@ -73,10 +73,6 @@ def test_a_page_is_found_however_it_names_a_recording(tmp_path):
         'recordings.load("pass-times")': {"pass-times"},
         "for each in recordings.names('speed'): ...": {"speed"},
         'results.load("race/amd-epyc").data': {"race"},
-        '[recordings.load(n) for n in ("early-exit-acceptance", "quantized-draft-acceptance")]': {
-            "early-exit-acceptance",
-            "quantized-draft-acceptance",
-        },
         "NextWord.load()": {"next-words"},
         'board.load("pair")': {"scoreboard-counts", "scoreboard-clocks", "humaneval-counts"}
         | {f"{name}-smollm2" for name in ("scoreboard-counts", "scoreboard-clocks")}
