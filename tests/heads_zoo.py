@@ -1,13 +1,7 @@
-"""Trained parts for the tests: random ones of every kind, and heads trained to repeat one text."""
-
-from functools import cache
+"""Trained parts for the tests: random ones of every kind, and tensors as others publish them."""
 
 import torch
-import torch.nn.functional as F
-from models_zoo import PROMPT
-from text_laws import model_named
 
-from specdec_lite import generate
 from specdec_lite.drafters.block_diffusion import BlockHead
 from specdec_lite.drafters.eagle import Eagle1Head, Eagle3Head, MtpHead, ParallelEagleHead
 from specdec_lite.drafters.heads import ExitHead, Heads, HydraHeads, MlpSpeculator
@@ -15,33 +9,6 @@ from specdec_lite.drafters.parallel import Correction, Selector
 from specdec_lite.drafters.self_drafts import LookaheadRows
 
 FEATURE_HEADS = {"eagle1": Eagle1Head, "eagle3": Eagle3Head, "mtp": MtpHead}
-
-
-@cache
-def taught_heads(name, count=3, length=36):
-    """Return heads that predict two thirds of the greedy continuation of PROMPT exactly."""
-    target = model_named(name)
-    text = PROMPT + generate(target, PROMPT, max_new_tokens=length).tokens.tolist()
-    known = len(PROMPT) + 2 * length // 3
-    scores = target.score(text, target.new_cache(), hidden_layers=("final",))
-    hidden, labels = scores.hidden["final"][0].clone(), torch.tensor(text)
-    torch.manual_seed(0)
-    heads = Heads(target.hidden_size, count, 4 * target.hidden_size).to(target.dtype)
-    head = target.backend.head.weight.detach().clone().to(target.dtype)
-    optimizer = torch.optim.Adam(heads.parameters(), lr=0.01)
-    for _ in range(2000):
-        logits = heads(hidden) @ head.T
-        if all(
-            bool((logits[: known - i - 2, i].argmax(-1) == labels[i + 2 : known]).all())
-            for i in range(count)
-        ):
-            return heads.requires_grad_(False)
-        optimizer.zero_grad()
-        sum(
-            F.cross_entropy(logits[: known - i - 2, i], labels[i + 2 : known]) for i in range(count)
-        ).backward()
-        optimizer.step()
-    raise AssertionError("these heads do not learn the text")
 
 
 def randomize(module, target, scale, seed=8):

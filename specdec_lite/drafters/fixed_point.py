@@ -44,11 +44,7 @@ class JacobiDrafter(Drafter):
 
 
 class JacobiSession(Session):
-    """The drafting of one generation.
-
-    Attributes:
-        guess: guess for the γ tokens after the committed text.
-    """
+    """`guess` is the guess for the γ tokens after the committed text."""
 
     def __init__(self, gamma: int, guess: list[int], last: int):
         self.gamma = gamma

@@ -38,11 +38,7 @@ from specdec_lite.tree import TokenTree
 
 
 class DraftVocabulary(nn.Module):
-    """The tokens `ids` [v] that a draft may propose, in ascending order.
-
-    Args:
-        count: number of tokens v; the first v of the target until `ids` is loaded.
-    """
+    """The tokens `ids` [v] that a draft may propose, in ascending order; at first the target's first v."""
 
     ids: Tensor
 

@@ -21,11 +21,7 @@ ROUNDS_BEFORE_WARNING = 2
 
 
 class DraftsWithModel(Drafter):
-    """A drafter with a model of the target's vocabulary.
-
-    Attributes:
-        model: the draft model.
-    """
+    """A drafter with a model of the target's vocabulary."""
 
     model: CausalLM
 
