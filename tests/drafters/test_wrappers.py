@@ -16,11 +16,11 @@ from scipy import stats
 from text_laws import TooManyOutcomes, distance, exact_text_law, own_text_law
 
 from specdec_lite import generate, stream
-from specdec_lite.contract import Drafter, Limits, Session
 from specdec_lite.drafters import (
     BanditDrafter,
     CascadeDrafter,
     CoupledDrafter,
+    FixedTreeDrafter,
     MergedDrafter,
     ModelDrafter,
     RelayDrafter,
@@ -28,7 +28,7 @@ from specdec_lite.drafters import (
     same_noise,
 )
 from specdec_lite.drafters.combined import CompositeDrafter
-from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.drafters.trees import with_replacement
 from specdec_lite.sampling import PlacedRng, Sampling, SeededRng, outcomes
 from specdec_lite.tree import TokenTree
 
@@ -79,25 +79,9 @@ def error(drafter, rule=None, lengths=(3, 2)):
     raise AssertionError("too many outcomes to enumerate")
 
 
-class Siblings(Drafter, Session):
-    """Draw two siblings independently."""
-
-    def start(self, context):
-        return self
-
-    def limits(self):
-        return Limits(1, 2)
-
-    def propose(self, context):
-        if context.wanted < 2:
-            return NOTHING
-        tokens = [context.rng.draw(Q), context.rng.draw(Q)]
-        return Proposal(TokenTree(tokens, [-1, -1]), torch.stack((Q, Q)))
-
-
 BASES = {
     "chain": lambda: ModelDrafter(DRAFT, 1),
-    "tree": lambda: Siblings(),
+    "tree": lambda: FixedTreeDrafter(DRAFT, TokenTree([0, 0], [-1, -1]), with_replacement),
     "chosen": lambda: TemperedDrafter(ModelDrafter(DRAFT, 1), 0.0),
 }
 WRAPPERS = {
