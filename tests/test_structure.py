@@ -167,7 +167,7 @@ BUDGETS = {
     "tests/js": 370,
     "tests/loading": 1617,
     "tests/measure": 547,
-    "tests/recordings": 947,
+    "tests/recordings": 944,
     "tests/simulation": 389,
     "tests/site": 3520,
     "tests/texts": 167,

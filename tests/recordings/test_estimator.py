@@ -36,6 +36,12 @@ def inside(rows: list[dict], low: str = "low", high: str = "high") -> list[bool]
     return [r[low] <= r["measured"] <= r[high] for r in rows if r[low] is not None]
 
 
+def by_source(rows: list[dict]) -> list[list[dict]]:
+    """Return the rows of each source."""
+    names = dict.fromkeys(row["source"] for row in rows)
+    return [[row for row in rows if row["source"] == name] for name in names]
+
+
 def test_the_rows_are_those_that_the_goal_names():
     for row in dense_rows():
         assert row.target.experts == 1 and row.target.bytes_per_weight == 2
@@ -55,11 +61,8 @@ def test_the_held_out_errors_are_within_the_stated_goal(tested):
 
 def test_the_band_contains_four_of_five(tested):
     assert np.mean(inside(tested)) >= 0.75
-    by_source: dict[str, list[dict]] = {}
-    for row in tested:
-        by_source.setdefault(row["source"], []).append(row)
-    assert sum(np.mean(inside(rows)) >= 0.75 for rows in by_source.values()) >= 6
-    shares = [np.mean(inside(rows)) for rows in by_source.values()]
+    shares = [np.mean(inside(rows)) for rows in by_source(tested)]
+    assert sum(share >= 0.75 for share in shares) >= 6
     assert 0.75 <= statistics.mean(shares) <= 0.9, "a band of 80 % over engines, no wider"
 
 
@@ -67,14 +70,8 @@ def test_one_measured_round_brings_the_error_to_five_percent(tested):
     found = errors(tested, "calibrated")
     assert len(found) > 100
     assert np.median(abs(found)) <= 0.05
-    by_source: dict[str, list[dict]] = {}
-    for row in tested:
-        by_source.setdefault(row["source"], []).append(row)
-    medians = [
-        np.median(abs(e))
-        for e in map(lambda r: errors(r, "calibrated"), by_source.values())
-        if len(e)
-    ]
+    found = (errors(rows, "calibrated") for rows in by_source(tested))
+    medians = [np.median(abs(each)) for each in found if len(each)]
     assert statistics.median(medians) <= 0.05
     assert np.mean(inside(tested, "calibrated_low", "calibrated_high")) >= 0.75
 
