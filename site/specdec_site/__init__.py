@@ -47,7 +47,7 @@ def write_in_parallel(app: Sphinx, env: BuildEnvironment) -> None:
 
 def setup(app: Sphinx) -> dict:
     """Register every module of the extension, as Sphinx expects."""
-    for module in (
+    reading = (
         numbering,
         outputs,
         boxes,
@@ -55,14 +55,9 @@ def setup(app: Sphinx) -> dict:
         execution,
         fold_titles,
         execution_times,
-        maps,
-        recorded_tables,
-        launch,
-        assets,
-        repair_html,
-        icons,
-        archive,
-    ):
+    )
+    finishing = (maps, recorded_tables, launch, assets, repair_html, icons, archive)
+    for module in (*reading, *finishing):
         module.register(app)
     app.connect("env-updated", write_in_parallel)
     # Sphinx writes every page again if what finishes a page has changed

@@ -1,7 +1,6 @@
 """Kernels that are forked from a process which has imported the common modules (`forks`)."""
 
 import os
-import signal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -18,6 +17,7 @@ class Forked:
 
     def __init__(self, process: BaseProcess):
         self.process, self.pid = process, process.pid
+        self.terminate, self.kill = process.terminate, process.kill
 
     def poll(self) -> int | None:
         """Return the exit status; None while the process runs."""
@@ -31,14 +31,6 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal."""
         os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask the process to end."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the process."""
-        self.send_signal(signal.SIGKILL)
 
 
 class ForkedKernel(LocalProvisioner):

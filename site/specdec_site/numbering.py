@@ -41,10 +41,9 @@ def number_figures(soup: BeautifulSoup, chapter: str) -> None:
     """Number the figures of a page: "Figure 7.3" is the third figure of chapter "7"."""
     for i, caption in enumerate(soup.select("article figure > figcaption"), 1):
         number = f"Figure {chapter}.{i}"
-        if not caption.select_one(".sdl-number"):
-            mark = soup.new_tag("span", attrs={"class": "sdl-number"}, string=f"{number}.")
-            caption.insert(0, mark)
-            mark.insert_after(" ")
+        mark = soup.new_tag("span", attrs={"class": "sdl-number"}, string=f"{number}.")
+        caption.insert(0, mark)
+        mark.insert_after(" ")
         if name := caption.parent.get("id"):
             for link in soup.select(f'article a[href="#{name}"]'):
                 link.string = number

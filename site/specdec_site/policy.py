@@ -27,8 +27,6 @@ POLICY = "; ".join(f"{rule} {sources}" for rule, sources in RULES.items())
 
 def restrict(soup: BeautifulSoup) -> None:
     """Put the policy before everything that a page loads."""
-    for earlier in soup.head.find_all("meta", attrs={"http-equiv": HEADER}):
-        earlier.decompose()
     tag = soup.new_tag("meta", content=POLICY)
     tag["http-equiv"] = HEADER
     charset = soup.head.find("meta", charset=True)

@@ -1,7 +1,7 @@
 """Repair the theme's HTML on finished pages.
 
 The repairs remove what would request another host and what breaks an accessibility rule; each of the
-latter names its rule of axe-core. Running them twice does no harm.
+latter names its rule of axe-core.
 """
 
 import functools
@@ -220,7 +220,7 @@ def mount_interactives(soup: BeautifulSoup) -> None:
     """Draw each interactive before anything below it, so that the page does not move."""
     root = soup.html.get("data-content_root", "")
     loaded = {script["src"] for script in soup.select("article script[src]")}
-    for interactive in soup.select("article .sdl-interactive:not(:has(+ script))"):
+    for interactive in soup.select("article .sdl-interactive"):
         source = f"{root}_static/interactives/{interactive['data-module']}.js"
         if source not in loaded:
             interactive.insert_before(soup.new_tag("script", src=source))

@@ -105,8 +105,6 @@ def words(part: Tag, pattern: re.Pattern | bool = True) -> list[NavigableString]
 
 def link_terms(soup: BeautifulSoup, terms: Sequence[Term], address: str) -> None:
     """Link the first use of each term in running text to the glossary."""
-    if soup.select_one(".sdl-term"):
-        return
     excluded = {id(part) for part in soup.select(EXCLUDED)}
     pieces = [
         piece

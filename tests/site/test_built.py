@@ -14,6 +14,7 @@ from browsing import CHAPTERS, FIGURES, PAGES, START, look, parsed
 from bs4 import BeautifulSoup
 from conftest import ROOT
 from specdec_site import bundle
+from specdec_site.addresses import prefixes
 from specdec_site.numbering import number
 from specdec_site.policy import HEADER, POLICY
 
@@ -29,14 +30,17 @@ def anchors(path: Path) -> set[str]:
 
 
 def check_links(page: Path, soup: BeautifulSoup) -> None:
-    """Internal links and anchors have a target, and a page loads nothing from another host."""
+    """Internal links have a target; a page loads nothing from another host, and leads to no published
+    copy of the page beside it.
+    """
     loaded = [
         tag.get("src") or tag.get("href")
         for tag in soup.select("script[src], img[src], iframe[src], link[href]")
     ]
     assert [url for url in loaded if url.startswith(("http:", "https:", "//"))] == []
-    broken = []
-    for url in loaded + [a["href"] for a in soup.select("a[href]")]:
+    links, broken = [a["href"] for a in soup.select("a[href]")], []
+    assert [url for url in links if url.startswith(f"{prefixes()[0]}book/")] == []
+    for url in loaded + links:
         if url.startswith(("http:", "https:", "mailto:", "data:")):
             continue
         path, anchor = urldefrag(unquote(url).split("?")[0])

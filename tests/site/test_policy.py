@@ -2,7 +2,7 @@
 
 import pytest
 from bs4 import BeautifulSoup
-from specdec_site.policy import POLICY, restrict
+from specdec_site.policy import restrict
 
 ATTACKS = {
     "img-src": "new Image().src = 'http://127.0.0.1:9/stolen';",
@@ -24,14 +24,6 @@ def restricted() -> str:
     soup = BeautifulSoup(HEAD, "html.parser")
     restrict(soup)
     return str(soup)
-
-
-def test_the_policy_precedes_all_but_the_encoding():
-    head = BeautifulSoup(restricted(), "html.parser").head
-    encoding, policy, *_ = head.find_all(True)
-    restrict(soup := BeautifulSoup(restricted(), "html.parser"))
-    assert str(soup) == restricted(), "a second repair changes nothing"
-    assert encoding.get("charset") and policy["content"] == POLICY
 
 
 @pytest.mark.browser
