@@ -118,27 +118,15 @@ function laneOf(name, title) {
   const passes = make("small");
   const region = { class: "sdl-race-text", tabindex: 0, role: "region", "aria-label": `Text: ${title}` };
   const words = make("span", { class: "sdl-race-label" }, "one pass of the large model");
+  const counts = make("span", { class: "sdl-race-count" }, count, " ", total);
+  const pass = make("div", { class: "sdl-race-bar" }, bar, words);
+  const work = make("div", { class: "sdl-race-work", "aria-hidden": "true" }, slots, pass);
   const node = make(
     "div",
     { class: `sdl-race-lane sdl-race-${name}` },
-    make(
-      "p",
-      { class: "sdl-heading" },
-      make("span", {}, title),
-      make("span", { class: "sdl-race-count" }, count, " ", total),
-    ),
+    make("p", { class: "sdl-heading" }, make("span", {}, title), counts),
     make("div", region, text),
-    make(
-      "div",
-      { class: "sdl-race-stage" },
-      make(
-        "div",
-        { class: "sdl-race-work", "aria-hidden": "true" },
-        slots,
-        make("div", { class: "sdl-race-bar" }, bar, words),
-      ),
-      make("div", {}, bricks, passes),
-    ),
+    make("div", { class: "sdl-race-stage" }, work, make("div", {}, bricks, passes)),
   );
   return { name, node, count, total, text, slots, bar, bricks, passes, done: -1, next: -1 };
 }
@@ -161,14 +149,8 @@ const boxOf = (i, words) => make("span", { class: "sdl-race-pass", "data-pass": 
 function brickOf(part, { words }, i) {
   const kept = words.filter(([kind]) => kind === "accepted").length;
   const label = `Pass ${i + 1}: ${kept ? `${plural(kept, "guess", "guesses")} kept, ` : ""}${quoted(words.at(-1)[1])} written`;
-  const tabindex = i ? -1 : 0;
-  return make("button", {
-    type: "button",
-    class: "sdl-race-brick",
-    "data-pass": i,
-    "aria-label": label,
-    tabindex,
-  });
+  const about = { class: "sdl-race-brick", "data-pass": i, "aria-label": label, tabindex: i ? -1 : 0 };
+  return make("button", { type: "button", ...about });
 }
 
 const TIMING = { duration: 420, easing: "cubic-bezier(0.3, 0, 0.2, 1)", fill: "backwards" };
@@ -264,13 +246,16 @@ function panelOf(id, { races, about }, controls) {
   };
   const label = make("label", { for: `${id}-text` }, "text ");
   const menuParts = races.length > 1 ? [make("span", { class: "sdl-row" }, label, controls.kinds)] : [];
-  const key = make(
-    "span",
-    { class: "sdl-race-key" },
-    make("span", { class: "sdl-race-kept" }, "guessed and kept"),
-    make("span", { class: "sdl-race-chip sdl-race-wrong" }, "thrown away"),
-    make("span", { class: "sdl-race-own" }, "written by the large model"),
-  );
+  const marks = {
+    "sdl-race-kept": "guessed and kept",
+    "sdl-race-chip sdl-race-wrong": "thrown away",
+    "sdl-race-own": "written by the large model",
+  };
+  const meanings = Object.entries(marks).map(([name, words]) => make("span", { class: name }, words));
+  const key = make("span", { class: "sdl-race-key" }, ...meanings);
+  const recording = [view.details, make("p", {}, overall(races)), make("p", {}, about)];
+  const fold = foldOf("How it was recorded", ...recording);
+  fold.className = "sdl-race-about";
   view.root = make(
     "section",
     { class: "sdl sdl-fates sdl-race", "aria-label": "A race of plain and speculative decoding" },
@@ -282,14 +267,7 @@ function panelOf(id, { races, about }, controls) {
       view.request,
       ...view.parts.map(({ node }) => node),
       make("div", { class: "sdl-row sdl-race-controls" }, ...controls.moves, ...menuParts, key),
-      make(
-        "details",
-        { class: "sdl-race-about" },
-        make("summary", {}, "How it was recorded"),
-        view.details,
-        make("p", {}, overall(races)),
-        make("p", {}, about),
-      ),
+      fold,
     ),
   );
   return view;

@@ -42,12 +42,11 @@ const formulas = {
       const dice = hasDice(round);
       const moment = (kind, row = 0) => ({ round: at, kind, row });
       const drafts = round.rows.filter(({ tests }) => tests.length);
+      const kinds = dice ? ["test", "verdict"] : ["verdict"];
       const tests = round.rows
         .slice(0, round.accepted + 1)
         .flatMap(({ tests: [test] }, row) =>
-          (test?.kept ?? null) === null
-            ? []
-            : [...(dice ? [moment("test", row)] : []), moment("verdict", row)],
+          (test?.kept ?? null) === null ? [] : kinds.map((kind) => moment(kind, row)),
         );
       const isRejected = round.token.kind === "recovered";
       return [
@@ -97,6 +96,14 @@ function fate(round, { kind, row }, level) {
   return kind === "verdict" && keptAt(row) === false ? "unused" : "drafted";
 }
 
+// The drafts at a position that are shown at a moment: [[state, word], …].
+function draftsAt(round, moment, level) {
+  const { words, tests } = round.rows[level];
+  return tests
+    .map(({ word }) => [fate(round, moment, level), words[word]])
+    .filter(([state]) => state !== "none");
+}
+
 const isDeleted = (kind) => DELETED.includes(kind);
 const token = (kind, text, isWhole = false) =>
   tokenNode(kind, isWhole ? text.replaceAll("\n", "⏎") : visible(text), true);
@@ -105,8 +112,8 @@ function drawText(box, round, moment) {
   const { kind, row } = moment;
   const isAdded = kind === "token" || kind === "cut";
   const drafts = round.rows
-    .flatMap((each, level) => each.tests.map(({ word }) => [fate(round, moment, level), each.words[word]]))
-    .filter(([state]) => state !== "none" && !(kind === "cut" && isDeleted(state)));
+    .flatMap((_, level) => draftsAt(round, moment, level))
+    .filter(([state]) => !(kind === "cut" && isDeleted(state)));
   const nodes = (list) => list.map(([state, text]) => token(state, text, true));
   const { token: added } = round;
   box.replaceChildren(
@@ -138,15 +145,10 @@ function drawGrid(grid, round, moment, options, before) {
   const drafts = round.rows.map((row, level) => {
     const isHere = level === now && !["text", "pass", "cut"].includes(kind);
     const isAdded = level === round.accepted && (kind === "token" || kind === "cut");
-    const words = row.tests
-      .map(({ word }) => [fate(round, moment, level), row.words[word]])
-      .filter(([state]) => state !== "none")
-      .map(([state, text]) => token(state, text));
+    const words = draftsAt(round, moment, level).map((each) => token(...each));
     if (isAdded) words.unshift(token(round.token.kind, row.words[round.token.word]));
-    return cell(
-      { class: `sdl-round-guess${isHere ? " sdl-here" : ""}${kind === "draft" ? " sdl-new" : ""}` },
-      ...words,
-    );
+    const names = `sdl-round-guess${isHere ? " sdl-here" : ""}${kind === "draft" ? " sdl-new" : ""}`;
+    return cell({ class: names }, ...words);
   });
   if (grid.round !== round || grid.isLit !== isLit)
     grid.rows = round.rows.map((row) => cell({ class: "sdl-round-row" }, miniature(row, isLit)));
@@ -164,9 +166,8 @@ function drawGrid(grid, round, moment, options, before) {
         const position = round.context - 1 + column;
         const isCached = position < lengths[name];
         const isCut = !isCached && position < (before?.[name] ?? 0);
-        return cell({
-          class: `sdl-round-cell sdl-of-${name}${isCached ? " sdl-held" : ""}${isCut ? " sdl-cut" : ""}`,
-        });
+        const marks = `${isCached ? " sdl-held" : ""}${isCut ? " sdl-cut" : ""}`;
+        return cell({ class: `sdl-round-cell sdl-of-${name}${marks}` });
       }),
     );
   grid.style.setProperty("--sdl-places", round.rows.length + 1);
@@ -180,10 +181,8 @@ function drawGrid(grid, round, moment, options, before) {
     tests.map(({ word }) => `${named(words[word])} ${fate(round, moment, i)}`),
   );
   const own = lengths.draft === null ? "" : `, in the draft model's cache: ${lengths.draft}`;
-  grid.setAttribute(
-    "aria-label",
-    `${states.join(", ")}.${options.caches ? ` Tokens in the target's cache: ${lengths.target}${own}.` : ""}`,
-  );
+  const inCaches = options.caches ? ` Tokens in the target's cache: ${lengths.target}${own}.` : "";
+  grid.setAttribute("aria-label", `${states.join(", ")}.${inCaches}`);
 }
 
 const write = (x, y, anchor, words, more = {}) => svgText(x, y, words, { "text-anchor": anchor, ...more });
@@ -213,20 +212,14 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   svg.replaceChildren();
   svg.dart = "";
   const isEmpty = kind === "text";
+  const [ofTarget, ofDraft] = options.numbers ? ["target p", "draft q"] : ["large model", "helper"];
   if (isKnown || isEmpty)
-    svg.append(
-      block(left, 4, 12, 9, "target"),
-      write(left + 17, 13, "start", options.numbers ? "target p" : "large model"),
-    );
-  if (q)
-    svg.append(
-      block(left + 106, 4, 11, 8, "", PALE),
-      write(left + 122, 13, "start", options.numbers ? "draft q" : "helper"),
-    );
-  for (const mass of [0, 0.5, 1])
-    svg.append(
-      make("line", { x1: x(mass), x2: x(mass), y1: top - 2, y2: y(words.length), class: "sdl-grid" }),
-    );
+    svg.append(block(left, 4, 12, 9, "target"), write(left + 17, 13, "start", ofTarget));
+  if (q) svg.append(block(left + 106, 4, 11, 8, "", PALE), write(left + 122, 13, "start", ofDraft));
+  for (const mass of [0, 0.5, 1]) {
+    const ends = { x1: x(mass), x2: x(mass), y1: top - 2, y2: y(words.length) };
+    svg.append(make("line", { ...ends, class: "sdl-grid" }));
+  }
   if (!isEmpty) {
     const under = { ...FAINT, "font-size": 12 };
     for (const mass of [0, 1]) svg.append(write(x(mass), y(words.length) + 11, "middle", mass, under));
@@ -236,13 +229,9 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     if (isEmpty) return svg.append(block(left, y(word) + 1, width - left - right, high - 7, "raised"));
     const excess = Math.max(0, p[word] - (q ? q[word] : 0));
     const label = visible(text);
-    const group = make(
-      "g",
-      { opacity: isResidual && excess === 0 ? 0.35 : 1 },
-      write(left - 8, y(word) + 15, "end", shortened(label, 12), {
-        "font-weight": test?.word === word ? 700 : 400,
-      }),
-    );
+    const bold = { "font-weight": test?.word === word ? 700 : 400 };
+    const name = write(left - 8, y(word) + 15, "end", shortened(label, 12), bold);
+    const group = make("g", { opacity: isResidual && excess === 0 ? 0.35 : 1 }, name);
     const bar = (from, to, down, thick, fill, more) =>
       group.append(block(x(from), y(word) + down, Math.max(1, x(to) - x(from)), thick, fill, more));
     if (q) bar(0, q[word], 2, 15, "", PALE);
@@ -272,26 +261,18 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   svg.append(svg.dart);
   if (dice && kind === "token") svg.append(...lineOf(line, round, moment, { q, source, x, y }));
   const shares = words.map((text, word) => {
-    const both = [
-      ...(isKnown ? [`target ${digits(p[word])}`] : []),
-      ...(q ? [`draft ${digits(q[word])}`] : []),
-    ];
-    return `${visible(text)}: ${both.join(", ")}`;
+    const both = [isKnown && `target ${digits(p[word])}`, q && `draft ${digits(q[word])}`];
+    return `${visible(text)}: ${both.filter(Boolean).join(", ")}`;
   });
   svg.setAttribute("aria-label", `Bars by word. ${shares.join("; ")}.`);
 }
 
 // A dart whose tip is at (x, y); a new one falls.
-const dartOf = (x, y, isNew) =>
-  make(
-    "g",
-    { class: isNew ? "sdl-falls" : "" },
-    make("path", {
-      d: `M${x} ${y + 8}l-4 -9h3v-11l-4 -6h10l-4 6v11h3z`,
-      fill: "var(--sdl-ink)",
-      stroke: "var(--sdl-surface)",
-    }),
-  );
+function dartOf(x, y, isNew) {
+  const d = `M${x} ${y + 8}l-4 -9h3v-11l-4 -6h10l-4 6v11h3z`;
+  const shape = make("path", { d, fill: ink("ink"), stroke: ink("surface") });
+  return make("g", { class: isNew ? "sdl-falls" : "" }, shape);
+}
 
 // The bar of length 1 that the residual's pieces form, or the target's, and the dart that selects the added word.
 function lineOf({ x0, span, y: at }, round, { row: level }, { q, source, x, y }) {
@@ -319,18 +300,15 @@ function lineOf({ x0, span, y: at }, round, { row: level }, { q, source, x, y })
 
 function questionOf(kind, round, moment, { model, kept }, choose, pass) {
   const { words } = round.rows[moment.row];
-  const answers =
+  const answer = (text, value) => button(text, () => choose(value));
+  const [asked, answers] =
     kind === "accept"
       ? [
-          [kept === "kept" ? "keep" : "accept", true],
-          ["reject", false],
+          `Is it ${kept} or rejected?`,
+          [answer(kept === "kept" ? "keep" : "accept", true), answer("reject", false)],
         ]
-      : words.map((text, word) => [visible(text), word]);
-  return [
-    make("strong", {}, kind === "accept" ? `Is it ${kept} or rejected?` : `Which word does ${model} choose?`),
-    ...answers.map(([text, answer]) => button(text, () => choose(answer))),
-    button("show me", pass),
-  ];
+      : [`Which word does ${model} choose?`, words.map((text, word) => answer(visible(text), word))];
+  return [make("strong", {}, asked), ...answers, button("show me", pass)];
 }
 
 function render({ model, el }) {
@@ -343,12 +321,8 @@ function render({ model, el }) {
   const id = newId("round");
   const last = () => moments.length - 1;
   const answers = new Map();
-  if (!model.get("autoplay"))
-    openAt(
-      model,
-      "moment",
-      moments.findIndex((moment) => formulas.question(rounds, moment)),
-    );
+  const firstAsked = moments.findIndex((moment) => formulas.question(rounds, moment));
+  if (!model.get("autoplay")) openAt(model, "moment", firstAsked);
   const opening = model.get("moment") ?? 0;
   const now = () => Math.min(last(), Math.max(0, model.get("moment") ?? 0));
   const set = (at) => assign(model, { moment: Math.min(last(), Math.max(0, at)) });
@@ -366,11 +340,8 @@ function render({ model, el }) {
     answers.set(now(), answer);
     bar.advance();
   };
-  const { input, output } = slider(
-    id,
-    { min: 1, max: moments.length, step: 1, "aria-label": "Moment" },
-    (value) => bar.go(value - 1),
-  );
+  const scale = { min: 1, max: moments.length, step: 1, "aria-label": "Moment" };
+  const { input, output } = slider(id, scale, (value) => bar.go(value - 1));
   const tabs = make("span", { class: "sdl-row" });
   // Shows these rounds; the first of more than the recorded ones is the race's.
   const take = (list) => {
@@ -379,13 +350,11 @@ function render({ model, el }) {
     input.max = moments.length;
     answers.clear();
     const extra = list.length - recorded.length;
-    tabs.replaceChildren(
-      ...list.map((_, at) =>
-        button(at < extra ? "the race's round" : `round ${at + 1 - extra}`, () =>
-          bar.go(moments.findIndex((moment) => moment.round === at)),
-        ),
-      ),
-    );
+    const tabOf = (_, at) => {
+      const words = at < extra ? "the race's round" : `round ${at + 1 - extra}`;
+      return button(words, () => bar.go(moments.findIndex(({ round }) => round === at)));
+    };
+    tabs.replaceChildren(...list.map(tabOf));
   };
   const text = make("span");
   const grid = make("div", { class: "sdl-round-grid", role: "img" });
@@ -426,12 +395,8 @@ function render({ model, el }) {
     const words =
       reply(rounds, moment, answers.get(at - 1), options.numbers) + sentence(rounds, moment, options);
     if (spoken.textContent !== words) spoken.textContent = words;
-    if (ask.at !== at)
-      ask.replaceChildren(
-        ...(question
-          ? questionOf(question, round, moment, namesOf(options.numbers), choose, bar.advance)
-          : []),
-      );
+    const asked = () => questionOf(question, round, moment, namesOf(options.numbers), choose, bar.advance);
+    if (ask.at !== at) ask.replaceChildren(...(question ? asked() : []));
     ask.at = at;
     bar.show();
   };

@@ -93,11 +93,8 @@ function sentence(rounds, moment, { numbers }) {
       ? "Nothing is cut."
       : `${round.caches.draft ? "Both caches are" : "The target's cache is"} cut back to the accepted text.`;
   const isFollowed = at > 0 && rounds.every(hasDice); // a clicked round is no part of the run
-  return [
-    emitted,
-    ...(numbers ? [cut] : []),
-    ...(isFollowed ? [scorecard(rounds.slice(0, at + 1), name)] : []),
-  ].join(" ");
+  const score = isFollowed && scorecard(rounds.slice(0, at + 1), name);
+  return [emitted, numbers && cut, score].filter(Boolean).join(" ");
 }
 
 function scorecard(rounds, { model, tokens: words }) {
