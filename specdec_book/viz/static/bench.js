@@ -297,12 +297,10 @@ function drawTrace(svg, width, s, { p, r, run }) {
   svg.append(curve(noise, "muted", { "stroke-width": 1, "stroke-dasharray": "2 4" }));
   const off = formulas.totalVariation(p, r.emitted);
   const label = { class: "sdl-halo", "text-anchor": "end" };
+  const dashed = { "stroke-width": 2, "stroke-dasharray": "7 4" };
   if (off > 1e-3)
     svg.append(
-      stroke(box.left, y(off), box.right, y(off), "rejected", {
-        "stroke-width": 2,
-        "stroke-dasharray": "7 4",
-      }),
+      stroke(box.left, y(off), box.right, y(off), "rejected", dashed),
       svgText(box.right, y(off) - 7, `emitted distribution: ${off.toFixed(3)}`, label),
     );
   const points = run.trace.map(([n, d]) => [x(n), y(d)]);
@@ -310,6 +308,8 @@ function drawTrace(svg, width, s, { p, r, run }) {
   if (points.length) svg.append(disc(...points.at(-1), 5, "accent"));
 }
 
+const DISTANCE =
+  "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.";
 const HEADS = [
   ...["token", "p", "q", "probability of acceptance", "probability after a rejection"],
   ...["emitted probability", "frequency in the draws"],
@@ -453,6 +453,7 @@ function render(context) {
     body.replaceChildren(...numbersOfTokens(s, r, run).map(numbersRow));
     return [[], () => [summary(s, r, run), taskState(s, r)], { p: s.p, r, run }];
   };
+  const siblings = ["the first", "the second", "the third", "the fourth"].map((label) => ({ label }));
   const spec = {
     name: "bench",
     label: "Rejection-sampling bench",
@@ -460,22 +461,13 @@ function render(context) {
     longestState: "room ".repeat(26),
     values: ["p", "q", "rule", "seed", "rejected"],
     controls: [
-      {
-        name: "rule",
-        text: "Rule",
-        options: RULES.map(({ id: value, label, group }) => ({ value, label, group })),
-      },
-      {
-        name: "rejected",
-        text: "Sibling under test",
-        options: ["the first", "the second", "the third", "the fourth"].map((label) => ({ label })),
-      },
+      { name: "rule", text: "Rule", options: RULES.map(({ id: value, ...rest }) => ({ value, ...rest })) },
+      { name: "rejected", text: "Sibling under test", options: siblings },
     ],
     charts: {
       trace: {
         title: "Distance of the draws from p (total variation)",
-        caption:
-          "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
+        caption: DISTANCE,
         height: 160,
         label: "Distance of the draws from p. The table below has the numbers.",
         draw: drawTrace,

@@ -161,10 +161,8 @@ function drawBalance(svg, box, s) {
   const tokens = (gamma) => (1 + s.plain_overhead) * expectedTokens(s.alpha, gamma);
   const area = (value, below, color) =>
     region([...over(value), ...over(below).reverse()], color, { "fill-opacity": 0.45 });
-  const words =
-    box.right > 500
-      ? "tokens (line); cost in target passes: drafts over verification"
-      : "tokens (line) and cost";
+  const long = "tokens (line); cost in target passes: drafts over verification";
+  const words = box.right > 500 ? long : "tokens (line) and cost";
   rulings(svg, box, y, [0, 2, 4], (value) => value || "");
   svg.append(
     area((gamma) => target(gamma) + gamma * s.c, target, "draft"),
@@ -219,14 +217,13 @@ function keys(s, r) {
   const key = (mark, size, words) =>
     make("li", {}, make("svg", { width: 16, height: 16, "aria-hidden": "true" }, mark(8, 8, size)), words);
   const now = times(r.plain[s.gamma - 1]);
+  const { measured } = s;
   return [
     key(yourPoint, 5, `you, γ = ${s.gamma}: ${now}`),
-    ...(r.bestGamma > 0 ? [key(diamond, 6, `best, γ = ${r.bestGamma}: ${times(r.best)}`)] : []),
-    ...(r.isCorrected ? [key(spot, 5, `you, with t, o and o₀: ${times(r.corrected[s.gamma - 1])}`)] : []),
-    ...(s.measured
-      ? [key(square, 5, `measured, γ = ${s.measured.gamma}: ${times(s.measured.measured)}`)]
-      : []),
-  ];
+    r.bestGamma > 0 && key(diamond, 6, `best, γ = ${r.bestGamma}: ${times(r.best)}`),
+    r.isCorrected && key(spot, 5, `you, with t, o and o₀: ${times(r.corrected[s.gamma - 1])}`),
+    measured && key(square, 5, `measured, γ = ${measured.gamma}: ${times(measured.measured)}`),
+  ].filter(Boolean);
 }
 
 function contour(level) {
@@ -400,6 +397,7 @@ function render(context) {
     define(numbers, readouts(s, r, preset));
     return [[], () => [summary(s, r), isLevers ? leverState(s, own) : taskState(s, r)], r];
   };
+  const roundLabel = "Cost of the same tokens, speculative and plain";
   const spec = {
     name: "explorer",
     label: "Explorer of the speedup by α, γ and c",
@@ -409,13 +407,7 @@ function render(context) {
     change,
     controls: [...SLIDERS, ...CORRECTIONS],
     charts: {
-      round: {
-        title: "",
-        caption: "",
-        height: 74,
-        label: "Cost of the same tokens, speculative and plain",
-        draw: drawRound,
-      },
+      round: { title: "", caption: "", height: 74, label: roundLabel, draw: drawRound },
       curve: {
         title: "Speedup by draft length",
         caption: "",

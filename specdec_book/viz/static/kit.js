@@ -766,16 +766,10 @@ export function tokenNode(kind, text, isFlat = false) {
   const isDeleted = DELETED.includes(kind);
   const tag = isDeleted ? "del" : INSERTED.includes(kind) ? "ins" : "span";
   const node = make(tag, { class: `sdl-token sdl-${kind}` });
-  readable(text)
-    .split("\n")
-    .forEach((line, i) => {
-      if (i > 0)
-        node.append(
-          make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
-          isFlat || isDeleted || kind === "drafted" ? "" : "\n",
-        );
-      node.append(line);
-    });
+  const newline = isFlat || isDeleted || kind === "drafted" ? "" : "\n";
+  const sign = () => make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎");
+  const [first, ...lines] = readable(text).split("\n");
+  node.append(first, ...lines.flatMap((line) => [sign(), newline, line]));
   return node;
 }
 

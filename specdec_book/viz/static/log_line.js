@@ -264,11 +264,7 @@ function render(context) {
         draw: drawPositions,
       },
     },
-    shared: {
-      key: "line",
-      get: () => model.get("text") ?? "",
-      set: (text) => assign(model, { text }),
-    },
+    shared: { key: "line", get: () => model.get("text") ?? "", set: (text) => assign(model, { text }) },
   };
   const layout = ({ spoken, tiles, controls, charts }) => [
     controlRow(...Object.values(controls)),

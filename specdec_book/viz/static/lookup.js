@@ -161,14 +161,9 @@ function fly(spans, { at, source, drafted, accepted }) {
     spans[at].closest("section").append(ghost);
     const path = [`translate(${from.left - to.left}px, ${from.top - to.top}px)`, "none"];
     const end = i < accepted ? "none" : "translateY(30px)";
-    ghost.animate(
-      [
-        { transform: path[0], opacity: 1 },
-        { transform: path[1], opacity: 1, offset: 0.75 },
-        { transform: end, opacity: 0 },
-      ],
-      { duration: 900, easing: "ease-in-out" },
-    ).onfinish = () => ghost.remove();
+    const frames = { transform: [...path, end], opacity: [1, 1, 0], offset: [0, 0.75, 1] };
+    const flight = ghost.animate(frames, { duration: 900, easing: "ease-in-out" });
+    flight.onfinish = () => ghost.remove();
   }
 }
 

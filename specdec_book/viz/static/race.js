@@ -70,22 +70,21 @@ function result(race) {
   const [low, high] = [Math.min, Math.max].map((end) => times(end(...race.speedups)));
   const count = race.speedups.length;
   const same = formulas.isSame(race) ? "the same text, word for word ✓" : "the texts differ by rounding ✗";
-  return [
-    `${faster(formulas.speedup(race))}, ${same}`,
-    `${formulas.tokens(plain)} tokens: ${plain.length} passes of the large model in ${clock(formulas.seconds(plain))}, or ` +
-      `${speculative.length} passes and their guesses in ${clock(formulas.seconds(speculative))}. ` +
-      (count > 1 ? `The ${count} timed turns gave ${low} to ${high}.` : "It was timed once."),
+  const ways = [
+    `${formulas.tokens(plain)} tokens: ${plain.length} passes of the large model in ${clock(formulas.seconds(plain))}, or`,
+    `${speculative.length} passes and their guesses in ${clock(formulas.seconds(speculative))}.`,
+    count > 1 ? `The ${count} timed turns gave ${low} to ${high}.` : "It was timed once.",
   ];
+  return [`${faster(formulas.speedup(race))}, ${same}`, ways.join(" ")];
 }
 
 // What the verdict says after so many seconds of the film, before the race has finished.
 function standing(race, film) {
   const time = formulas.recorded(race, film);
   const [plain, speculative] = LANES.map(([name]) => formulas.seconds(race.lanes[name]));
+  const first = speculative < plain ? "With the helper it" : "The large model alone";
   if (time >= Math.min(plain, speculative) && plain !== speculative)
-    return speculative < plain
-      ? "With the helper it has finished, and waits."
-      : "The large model alone has finished, and waits.";
+    return `${first} has finished, and waits.`;
   return film < SLOW
     ? `One model, one clock, ${formulas.slowness(race).toFixed(0)} times slower than recorded.`
     : "Now at the recorded speed.";
@@ -97,10 +96,8 @@ function overall(races) {
   const all = races.map(formulas.speedup);
   const [slowest, quickest] = [Math.min(...all), Math.max(...all)];
   const kind = (x) => races[all.indexOf(x)].kind;
-  return (
-    `Over the ${races.length} kinds of text: from ${times(slowest)} (${kind(slowest)}) to ` +
-    `${times(quickest)} (${kind(quickest)}), geometric mean ${times(formulas.geometricMean(all))}.`
-  );
+  const range = `from ${times(slowest)} (${kind(slowest)}) to ${times(quickest)} (${kind(quickest)})`;
+  return `Over the ${races.length} kinds of text: ${range}, geometric mean ${times(formulas.geometricMean(all))}.`;
 }
 
 const flat = (text) => text.replaceAll(/\n\s*/g, "⏎");
@@ -325,11 +322,8 @@ function render({ model, el }) {
     const from = isOver() ? 0 : film;
     goTo(Math.min(...ends.filter((at) => at > from), Infinity));
   };
-  const bar = moves(
-    () => (frame ? goTo(film) : run()),
-    step,
-    () => goTo(0),
-  );
+  const play = () => (frame ? goTo(film) : run());
+  const bar = moves(play, step, () => goTo(0));
   const options = races.map(({ kind: label }, value) => ({ value, label }));
   const kinds = menu(`${id}-text`, options, (race) => assign(model, { race: Number(race) }));
   const view = panelOf(id, state(), { moves: bar.nodes, kinds });

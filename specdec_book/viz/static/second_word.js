@@ -121,6 +121,7 @@ function render(context) {
     ];
     return [tiles, () => [sentence(s), taskState(s)]];
   };
+  const title = "The second word (solid: the target, dashed: head 2)";
   const spec = {
     name: "second-word",
     label: "How much the second head knows of the first word",
@@ -130,13 +131,7 @@ function render(context) {
     delay: 100,
     values: NAMES,
     controls: [BIAS],
-    charts: {
-      words: {
-        title: "The second word (solid: the target, dashed: head 2)",
-        height: HEAD + 4 * ROW,
-        draw: drawWords,
-      },
-    },
+    charts: { words: { title, height: HEAD + 4 * ROW, draw: drawWords } },
   };
   const layout = ({ task, spoken, tiles, controls, charts }) => [
     task,

@@ -51,10 +51,10 @@ const formulas = {
       ? "its cousin"
       : "a node of another branch";
   },
-  leaks: (parents) =>
-    parents.flatMap((_, i) =>
-      parents.flatMap((__, j) => (j < i && !formulas.path(parents, i).includes(j) ? [[i, j]] : [])),
-    ),
+  leaks(parents) {
+    const outside = (i) => [...Array(i).keys()].filter((j) => !formulas.path(parents, i).includes(j));
+    return parents.flatMap((_, i) => outside(i).map((j) => [i, j]));
+  },
 };
 
 const digits = (x) => (x > 0 && x < 5e-4 ? "<.001" : x.toFixed(x < 0.0995 ? 3 : 2).replace(/^0/, ""));
@@ -87,9 +87,8 @@ function leakSentence(s, node) {
 }
 
 function taskState(s, hasSeenBest) {
-  const [score, best] = [s.parents, formulas.bestTree(s.accuracies, s.budget)].map((parents) =>
-    formulas.expectedTokens(parents, s.accuracies),
-  );
+  const trees = [s.parents, formulas.bestTree(s.accuracies, s.budget)];
+  const [score, best] = trees.map((parents) => formulas.expectedTokens(parents, s.accuracies));
   const [count, over] = [s.parents.length, s.parents.length - s.budget];
   const value = `${plural(count, "node")} ${count === 1 ? "gives" : "give"} ${score.toFixed(3)} tokens per pass`;
   if (over > 0) return `Your ${value}, but that is ${over} over the budget: remove ${over}.`;
@@ -118,13 +117,10 @@ function drawTree(view, s, selected, shown) {
   const step = Math.max(52, Math.min(132, width / columns));
   const pill = Math.min(112, step - 12);
   const at = (node) => ({ x: places.get(node).column * step, y: places.get(node).row * ROW + 4 });
-  const place = (element, node) =>
-    Object.assign(element.style, {
-      left: `${at(node).x}px`,
-      top: `${at(node).y}px`,
-      width: `${pill}px`,
-      height: `${PILL}px`,
-    });
+  const place = (element, node) => {
+    const box = { left: at(node).x, top: at(node).y, width: pill, height: PILL };
+    for (const [name, size] of Object.entries(box)) element.style[name] = `${size}px`;
+  };
   const onPath = formulas.path(s.parents, shown);
   const links = larger.parents.map((parent, node) =>
     make("path", {
@@ -233,10 +229,8 @@ function drawNumbers({ list, body }, s) {
     digits(formulas.probability(s.parents, node, s.accuracies)),
     `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
   ]);
-  showRows(
-    body,
-    rows.map((row) => [row, () => numbersRow(row)]),
-  );
+  const entries = rows.map((row) => [row, () => numbersRow(row)]);
+  showRows(body, entries);
 }
 
 function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
@@ -260,11 +254,11 @@ function accuracyTable({ accuracies, guesses }) {
   return numbersTable("Accuracy of each head by rank", heads, make("tbody", {}, ...rows.map(numbersRow)));
 }
 
-const legend = () => {
-  const swatch = (kind) =>
-    make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18));
-  return legendOf(...Object.entries(MARKS).map(([kind, [, words]]) => [swatch(kind), words]));
-};
+function legend() {
+  const size = { width: 18, height: 18, "aria-hidden": "true" };
+  const swatch = ([kind, [, words]]) => [make("svg", size, ...cell(kind, 0, 0, 18)), words];
+  return legendOf(...Object.entries(MARKS).map(swatch));
+}
 
 function treeView(instructions) {
   const edges = make("svg", { "aria-hidden": "true" });
@@ -278,17 +272,14 @@ function rebuildItems(view, s, onFocus, onHover) {
   const depth = formulas.depth(s.parents);
   const itemOf = (node) => {
     const siblings = node < 0 ? [-1] : formulas.children(s.parents, s.parents[node]);
-    const [words, below] =
-      node < 0
-        ? [[make("b", {}, "root")], [s.context.split(/\s+/).at(-1), hidden(", the last committed token")]]
-        : [
-            [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`],
-            [
-              hidden(", accepted with probability "),
-              digits(formulas.probability(s.parents, node, s.accuracies)),
-              hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`),
-            ],
-          ];
+    let words = [make("b", {}, "root")];
+    let below = [s.context.split(/\s+/).at(-1), hidden(", the last committed token")];
+    if (node >= 0) {
+      const odds = digits(formulas.probability(s.parents, node, s.accuracies));
+      const where = hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`);
+      words = [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
+      below = [hidden(", accepted with probability "), odds, where];
+    }
     const about = {
       role: "treeitem",
       "aria-level": node < 0 ? 1 : depth[node] + 2,
@@ -320,18 +311,13 @@ function toolbar(id, actions) {
     causal: button("Naive causal mask", () => actions.flip("causal")),
   };
   const { input, output } = slider(id, { step: 1 }, actions.select);
-  const edits = [
-    ["Add child", actions.grow],
-    ["Remove", actions.prune],
-    ["Undo", actions.undo],
-    ["Reset", actions.reset],
-    ["Show the best tree", actions.best],
-  ];
+  const { grow, prune, undo, reset, best } = actions;
+  const edits = { "Add child": grow, Remove: prune, Undo: undo, Reset: reset, "Show the best tree": best };
   return {
     masks,
     input,
     output,
-    edit: make("div", { class: "sdl-row" }, ...edits.map((edit) => button(...edit))),
+    edit: make("div", { class: "sdl-row" }, ...Object.entries(edits).map((edit) => button(...edit))),
     flip: make("div", { class: "sdl-row", role: "group", "aria-label": "Mask" }, ...Object.values(masks)),
     slider: field(id, "Selected row", output, input),
   };
@@ -344,12 +330,10 @@ function layout(s, id, view, parts, tools, { task, spoken, tiles: [few, rest] })
   const tree = figure("The tree", "", tools.edit, note(keys, { id: `${id}-keys` }), view.canvas);
   const mask = figure("The mask", "", tools.flip, rows, parts.svg, legend());
   const nodes = numbersTable("Nodes", NODE_HEADS, parts.body);
+  const half = make("div", { class: "sdl-chart sdl-narrow" }, mask);
   return [
     task,
-    chartRow(
-      phoneFold("Change the tree", "sdl-wide", tree),
-      make("div", { class: "sdl-chart sdl-narrow" }, mask),
-    ),
+    chartRow(phoneFold("Change the tree", "sdl-wide", tree), half),
     tools.slider,
     make("div", {}, spoken),
     few,
@@ -377,20 +361,17 @@ function actionsOn(model, own, state, repaint) {
         return say(`Nothing added: the tree already has ${MAX_NODES} nodes, the maximum.`);
       if (!formulas.hasRoom(parents, own.selected, accuracies))
         return say(`Nothing added: the heads have no further guess under ${named(own.selected)}.`);
-      return commit([...parents, own.selected], `Added under ${named(own.selected)}.`, {
-        hovered: parents.length,
-      });
+      const hovered = parents.length;
+      return commit([...parents, own.selected], `Added under ${named(own.selected)}.`, { hovered });
     },
     prune() {
       const { parents } = state();
       if (own.selected < 0) return say("Nothing removed: the root is committed text. Select a drafted node.");
       const rest = formulas.remove(parents, own.selected);
       const below = parents.length - rest.length - 1;
-      return commit(
-        rest,
-        `Removed node ${own.selected}${below ? ` and ${plural(below, "node")} below it` : ""}; later nodes have new numbers.`,
-        { selected: parents[own.selected] },
-      );
+      const gone = `node ${own.selected}${below ? ` and ${plural(below, "node")} below it` : ""}`;
+      const selected = parents[own.selected];
+      return commit(rest, `Removed ${gone}; later nodes have new numbers.`, { selected });
     },
     undo: () =>
       own.past.length
@@ -405,12 +386,11 @@ function actionsOn(model, own, state, repaint) {
           tree.push(node);
       commit(tree, "This is the tree of the link.");
     },
-    best: () =>
-      commit(
-        formulas.bestTree(state().accuracies, state().budget),
-        `This is a best tree of ${state().budget} nodes, numbered from the likeliest node to the least likely.`,
-        { hasSeenBest: true },
-      ),
+    best() {
+      const { accuracies, budget } = state();
+      const note = `This is a best tree of ${budget} nodes, numbered from the likeliest node to the least likely.`;
+      commit(formulas.bestTree(accuracies, budget), note, { hasSeenBest: true });
+    },
     flip(kind) {
       own.note = "";
       assign(model, { mask_kind: kind });

@@ -8,14 +8,8 @@ function costs({ target, draft, machine, gamma, batch, context }, engine) {
   const [verify, plain] = [pass(gamma + 1), pass(1)];
   const [overhead, rest] = [gamma, 0].map((length) => restSeconds(engine, batch, length));
   const host = draft.parameters ? 0 : engine.per_host;
-  return {
-    draft: drafting,
-    verify,
-    overhead: overhead + host,
-    plain,
-    round: drafting + verify + overhead + host,
-    step: plain + rest,
-  };
+  const round = drafting + verify + overhead + host;
+  return { draft: drafting, verify, overhead: overhead + host, plain, round, step: plain + rest };
 }
 
 const [UNSPLIT, SHORT] = [10, 2048];
@@ -38,30 +32,20 @@ function estimate(setting, engine, tokens) {
     ends = [at(away, { unsplit }) * (1 - engine.error), at(1 / away, { per_host: 0 }) * (1 + engine.error)];
   }
   const [low, high] = ends;
-  return {
-    ...costs(setting, engine),
-    tokens,
-    speedup: likely,
-    low,
-    high,
-    doubts: doubtsAbout(setting, engine),
-  };
+  const doubts = doubtsAbout(setting, engine);
+  return { ...costs(setting, engine), tokens, speedup: likely, low, high, doubts };
 }
 
 function doubtsAbout({ target, draft, machine, batch, context, trained = Infinity }, engine) {
   if (engine.batch) return [];
+  const isOnCards = machine.gpus > 1 && draft.layers > 1 && !draft.block;
   return [
-    ["mixtures of experts rest on two sources", target.experts > 1],
-    ["no batch above 64 was tested", batch > 64],
-    [
-      "a draft model on several cards lost by half where vLLM measured it",
-      machine.gpus > 1 && draft.layers > 1 && !draft.block,
-    ],
-    ["drafts from the host: one source measured their cost", draft.parameters === 0],
-    [`the context is longer than the ${trained} tokens that the draft was trained for`, context > trained],
-  ]
-    .filter(([, holds]) => holds)
-    .map(([doubt]) => doubt);
+    target.experts > 1 && "mixtures of experts rest on two sources",
+    batch > 64 && "no batch above 64 was tested",
+    isOnCards && "a draft model on several cards lost by half where vLLM measured it",
+    draft.parameters === 0 && "drafts from the host: one source measured their cost",
+    context > trained && `the context is longer than the ${trained} tokens that the draft was trained for`,
+  ].filter(Boolean);
 }
 
 const verdict = (r) => (r.high < 0.95 ? "loses" : r.low > 1.05 && !r.doubts?.length ? "pays" : "measure");
@@ -88,17 +72,12 @@ function switchOff(setting, engine, tokens, largest = 512) {
 // The best γ by batch as ranges [first batch, last batch, γ].
 function schedule(setting, engine, alpha, longest) {
   let most = longest;
-  const ranges = [
-    [1, 7],
-    [8, 31],
-    [32, 64],
-  ].map(([begin, end]) => {
-    const lengths = Array.from({ length: most + 1 }, (_, gamma) => gamma);
+  const ranges = Object.entries({ 1: 7, 8: 31, 32: 64 }).map(([begin, end]) => {
     const gain = (gamma) =>
       gamma ? estimate({ ...setting, gamma, batch: end }, engine, expectedTokens(alpha, gamma)).speedup : 1;
-    const gains = lengths.map((gamma) => Number(gain(gamma).toFixed(2)));
+    const gains = [...Array(most + 1).keys()].map((gamma) => Number(gain(gamma).toFixed(2)));
     most = gains.indexOf(Math.max(...gains));
-    return [begin, end, most];
+    return [Number(begin), end, most];
   });
   return [...ranges, [65, 512, 0]];
 }
