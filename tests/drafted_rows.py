@@ -1,6 +1,20 @@
 """Sessions that are watched or changed: their rows compared with rows computed in another way."""
 
 from specdec_lite import generate
+from specdec_lite.contract import Drafter, Session
+
+
+class Scripted(Drafter, Session):
+    """A drafter that makes the same proposal in every round, or one of the context."""
+
+    def __init__(self, proposal):
+        self.proposal = proposal
+
+    def start(self, context):
+        return self
+
+    def propose(self, context):
+        return self.proposal(context) if callable(self.proposal) else self.proposal
 
 
 def changed(drafter, change):

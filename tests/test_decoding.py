@@ -8,12 +8,12 @@ from time import perf_counter
 import numpy as np
 import pytest
 import torch
+from drafted_rows import Scripted
 from models_zoo import PROMPT, native, perturbed
 from transformers import BatchEncoding
 
 from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import speculative_sampling
-from specdec_lite.contract import Drafter, Session
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
 from specdec_lite.engine.cache import Scores
@@ -207,19 +207,6 @@ def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():
     assert out == out != generate(TARGET, PROMPT, max_new_tokens=3)
     assert made != Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
     assert {out, made}
-
-
-class Scripted(Drafter, Session):
-    """A drafter that makes the same proposal in every round, or one of the context."""
-
-    def __init__(self, proposal):
-        self.proposal = proposal
-
-    def start(self, context):
-        return self
-
-    def propose(self, context):
-        return self.proposal(context) if callable(self.proposal) else self.proposal
 
 
 ONE = TokenTree.chain([1])

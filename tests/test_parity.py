@@ -6,6 +6,8 @@ is exactly 0, once in 2²⁴ draws of float32; a residual that rounds to zero be
 here; a token of q = 0 that the target allows is always accepted there, and refused here.
 """
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -39,17 +41,9 @@ def ours(tokens, q, p, uniforms):
 def theirs(tokens, q, p, uniforms):
     """Run transformers' own function with given uniforms and record its draw."""
     drawn_from = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            torch, "rand_like", lambda like: torch.tensor(uniforms, dtype=like.dtype).view_as(like)
-        )
-        patch.setattr(
-            torch,
-            "multinomial",
-            lambda probs, num_samples: (
-                drawn_from.append(probs[0]) or torch.zeros(1, 1, dtype=torch.long)
-            ),
-        )
+    rand = lambda like: torch.tensor(uniforms, dtype=like.dtype).view_as(like)
+    draw = lambda probs, num_samples: drawn_from.append(probs[0]) or torch.zeros(1, 1).long()
+    with patch.object(torch, "rand_like", rand), patch.object(torch, "multinomial", draw):
         _, matches = utils._speculative_sampling(
             torch.tensor([tokens]), q.log()[None], len(tokens), p.log()[None]
         )
@@ -61,14 +55,10 @@ def laws(seed, count, vocabulary, sampling):
     return sampling(3 * torch.randn(count, vocabulary, generator=generator, dtype=torch.float64))
 
 
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 5),
-    st.integers(2, 9),
-    st.sampled_from(
-        [Sampling(), Sampling(0.3), Sampling(2.0), Sampling(top_k=3), Sampling(top_p=0.8)]
-    ),
-)
+SAMPLINGS = [Sampling(), Sampling(0.3), Sampling(2.0), Sampling(top_k=3), Sampling(top_p=0.8)]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(2, 9), st.sampled_from(SAMPLINGS))
 @settings(max_examples=80, deadline=None)
 def test_equal_uniforms_give_equal_acceptance_and_equal_residuals(
     seed, gamma, vocabulary, sampling
@@ -76,9 +66,7 @@ def test_equal_uniforms_give_equal_acceptance_and_equal_residuals(
     p, q = laws(seed, gamma + 1, vocabulary, sampling), laws(seed + 1, gamma, vocabulary, sampling)
     generator = torch.Generator().manual_seed(seed)
     tokens = q.multinomial(1, generator=generator)[:, 0].tolist()
-    uniforms = (
-        torch.rand(gamma, generator=generator, dtype=torch.float64).clamp(min=1e-9)
-    ).tolist()
+    uniforms = torch.rand(gamma, generator=generator, dtype=torch.float64).clamp(min=1e-9).tolist()
     accepted, law = ours(tokens, q, p, uniforms)
     matches, other = theirs(tokens, q, p, uniforms)
     assert accepted == matches and torch.allclose(law, other, atol=1e-12)
@@ -101,12 +89,9 @@ def test_difference_two_a_zero_residual():
     uniform = 1 - 2**-53
     accepted, law = ours([0], q, p, [uniform])
     assert accepted == 0 and torch.allclose(law, p[0])
-    patched = [uniform]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            torch.Tensor, "softmax", lambda self, dim: self.exp()
-        )  # their softmax would normalise p back to q
-        matches, other = theirs([0], q, p, patched)
+    # Their softmax would normalize p back to q.
+    with patch.object(torch.Tensor, "softmax", lambda self, dim: self.exp()):
+        matches, other = theirs([0], q, p, [uniform])
     assert matches == 0 and other.isnan().all()
 
 

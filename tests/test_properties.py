@@ -8,6 +8,7 @@ import pytest
 import torch
 from caches import Watched, watched_caches
 from chance import RecordingRng
+from drafted_rows import Scripted
 from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, VOCABULARY, WINDOW, native, perturbed
 from strategies import trees
@@ -20,10 +21,9 @@ from specdec_lite.acceptance import (
     sample_and_match,
     speculative_sampling,
 )
-from specdec_lite.contract import Drafter, Session
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import SeededRng
 
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
@@ -43,24 +43,6 @@ def draft(kind, vocabulary):
         if kind == "close"
         else native(seed=99, vocab_size=vocabulary + 5, num_layers=1)
     )
-
-
-class Grown(Drafter, Session):
-    """A drafter that chooses the same tree in every round, cut to the levels that can be used."""
-
-    def __init__(self, tree):
-        self.tree = tree
-
-    def start(self, context):
-        return self
-
-    def propose(self, context):
-        shallow = [
-            node
-            for node, level in enumerate(self.tree.depth.tolist())
-            if level < context.wanted - 1
-        ]
-        return Proposal(self.tree.prune(shallow)[0]) if shallow else NOTHING
 
 
 class Replay(SeededRng):
@@ -121,7 +103,7 @@ def drafter_of(kind, vocabulary, gamma):
     """Return a drafter with a draft model of a kind, or of a tree, and whether it drafts chains."""
     if isinstance(kind, str):
         return Watched(draft(kind, vocabulary), gamma), True
-    return Grown(TokenTree(kind.tokens % vocabulary, kind.parents)), False
+    return Scripted(Proposal(TokenTree(kind.tokens % vocabulary, kind.parents))), False
 
 
 @given(PROMPTS, VOCABULARIES, DRAFTS | trees(8), st.integers(1, 8), RULES | st.just(exact_match))
@@ -142,7 +124,10 @@ def accepts_the_first_path(proposal, target_probs, rng):
 
 @pytest.mark.parametrize(
     "drafter",
-    [ModelDrafter(draft("unrelated", VOCABULARY), 3), Grown(TokenTree([0, 1, 2], [-1, 0, -1]))],
+    [
+        ModelDrafter(draft("unrelated", VOCABULARY), 3),
+        Scripted(Proposal(TokenTree([0, 1, 2], [-1, 0, -1]))),
+    ],
     ids=["chain", "tree"],
 )
 def test_a_rule_that_accepts_everything_fails_the_same_test(drafter):

@@ -135,36 +135,30 @@ SCHEDULES = {FirstDrop: True, StaleBudget: True, BestOfAll: False}
 """Schedules, and whether they keep the distribution."""
 
 
-def first_tokens(kind) -> list[list[float]]:
-    """Return the distribution of each row's first token after one round of a scheduled batch."""
+def apart(kind) -> float:
+    """Return the largest difference from the target's distribution of a row's first token.
+
+    Two rows run one round of a scheduled batch, over all outcomes of their chance.
+    """
     target = tiny_target(vocab_size=2)
     drafter = ModelDrafter(tiny_draft(target), 2)
     # Only all four tokens together pay, and only if both second tokens will surely survive.
     seconds = lambda rows, drafted: (1.0, 1.5, 2.0, 2.5, 2.5)[drafted]
-    requests = [prepare(target, prompt, drafter, 4, 1.0) for prompt in ([1, 0, 0], [0, 1])]
+    prompts = ([1, 0, 0], [0, 1])
+    requests = [prepare(target, prompt, drafter, 4, 1.0) for prompt in prompts]
 
     def experiment(rng):
         rows, storage = start_rows(requests, [rng, rng])
         schedule = kind(seconds, Known(CHANCE))
         schedule.budget = 2  # of a round before, for `StaleBudget`
         run_round(storage, rows, schedule)
-        return tuple(row.steps[0].tokens[0] for row in rows)
+        return [row.steps[0].tokens[0] for row in rows]
 
-    sums = [[0.0, 0.0], [0.0, 0.0]]
+    sums = np.zeros((2, 2))
     for tokens, weight in outcomes(experiment):
-        for row, token in enumerate(tokens):
-            sums[row][token] += weight
-    return sums
-
-
-def apart(kind) -> float:
-    """Return the largest difference of a row's first token from the target's distribution."""
-    target = tiny_target(vocab_size=2)
-    right = [
-        target.score(prompt, target.new_cache()).logits[0, -1].softmax(-1).tolist()
-        for prompt in ([1, 0, 0], [0, 1])
-    ]
-    return float(np.abs(np.array(first_tokens(kind)) - np.array(right)).max())
+        sums[[0, 1], tokens] += weight
+    logits = (target.score(prompt, target.new_cache()).logits[0, -1] for prompt in prompts)
+    return abs(sums - [row.softmax(-1).tolist() for row in logits]).max()
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from drafted_rows import Scripted
 from models_zoo import Wrapped, native, perturbed
 
 from specdec_lite import CausalLM, speculation, timing
-from specdec_lite.contract import Drafter, Session
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.measure import clocks, machine, stamps
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
@@ -91,16 +91,7 @@ def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
     assert decoded[1:] == [(target, [3, 1, 4], 24, 0.5)] * 3
 
 
-class Repeat(Drafter, Session):
-    """Proposes the last token again, without a model and without limits of its tree."""
-
-    def start(self, context):
-        return self
-
-    def propose(self, context):
-        return Proposal(TokenTree.chain([int(context.tokens[-1])] * 3))
-
-
+repeat = lambda context: Proposal(TokenTree.chain([int(context.tokens[-1])] * 3))
 COSTS = {
     "none": (lambda target: None, {"draft", "draft_in_loop", "overhead", "round"}),
     "a draft model": (lambda target: ModelDrafter(perturbed(target), 2), set()),
@@ -109,7 +100,7 @@ COSTS = {
         lambda target: Wrapped(ModelDrafter(perturbed(target), 2)),
         {"draft"},
     ),
-    "no model and no limits": (lambda target: Repeat(), {"draft", "draft_in_loop"}),
+    "no model and no limits": (lambda target: Scripted(repeat), {"draft", "draft_in_loop"}),
 }
 """Drafters, and the costs that they do not have."""
 
