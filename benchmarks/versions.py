@@ -15,6 +15,7 @@ import sys
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def revision(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def ask(process: subprocess.Popen, job: object) -> object:
+def ask(process: subprocess.Popen, job: Any) -> Any:
     """Send a line of JSON to a process and return its answer, which is another."""
     process.stdin.write(json.dumps(job) + "\n")
     process.stdin.flush()

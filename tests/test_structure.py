@@ -135,7 +135,7 @@ def test_the_tracked_files_are_small():
 
 CODE = (".py", ".js", ".mjs", ".ts", ".c")
 BUDGETS = {
-    "benchmarks": 3460,
+    "benchmarks": 3461,
     "site": 757,
     "site/live": 3978,
     "site/specdec_site": 3574,
@@ -151,10 +151,10 @@ BUDGETS = {
     "specdec_lite/engine": 3168,
     "specdec_lite/gpu": 2327,
     "specdec_lite/loading": 2239,
-    "specdec_lite/measure": 950,
+    "specdec_lite/measure": 945,
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
-    "specdec_lite/training": 2543,
+    "specdec_lite/training": 2542,
     "tests": 9419,
     "tests/acceptance": 683,
     "tests/benchmarks": 860,

@@ -1,7 +1,6 @@
 """Describe this machine: bandwidth, throughput, clocks, load and versions."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -34,25 +33,21 @@ def cache_bytes() -> int | None:
     )
 
 
-def read_bandwidth(sizes: Iterable[int], device: str | torch.device = "cpu") -> dict[int, float]:
-    """Measure the bytes read per second while an array is summed repeatedly.
+def read_bandwidth(size: int, device: str | torch.device = "cpu") -> float:
+    """Measure the bytes read per second while an array of this many bytes is summed repeatedly.
 
     An array that fits into a cache is read from the cache; only sizes far above the largest cache
     measure the memory.
     """
-    device = torch.device(device)
-    bandwidths = {}
-    for size in sizes:
-        data = torch.ones(size // 4, device=device)
-        rounds = max(1, (16 << 20) // size)
+    data = torch.ones(size // 4, device=device)
+    rounds = max(1, (16 << 20) // size)
 
-        def read(data=data, rounds=rounds) -> None:
-            for _ in range(rounds):
-                data.sum()
+    def read() -> None:
+        for _ in range(rounds):
+            data.sum()
 
-        seconds = interleaved({"read": read}, device, repeats=7)["read"]
-        bandwidths[size] = rounds * data.nbytes / seconds
-    return bandwidths
+    seconds = interleaved({"read": read}, torch.device(device), repeats=7)["read"]
+    return rounds * data.nbytes / seconds
 
 
 def _bandwidth(device: torch.device) -> float:
@@ -63,7 +58,7 @@ def _bandwidth(device: torch.device) -> float:
     size = 4 << 30
     if device.type != "cuda":
         size = min(max(256 << 20, 4 * (cache_bytes() or 0)), 2 << 30)
-    return read_bandwidth([size], device)[size]
+    return read_bandwidth(size, device)
 
 
 def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:

@@ -62,12 +62,11 @@ def measure(target: Transformer, tokenizer, draft: Transformer) -> dict[str, dic
         domain → "bits_per_byte" of the target, "tokens", "bytes", "alpha", which is the mean of
         Σ min(p, q) at temperature 1, and "argmax_agreement".
     """
-    sums = {"all": Counter()}
+    sums: dict[str, Counter] = {"all": Counter()}
     for domain, texts in held_out_text().items():
-        sums[domain] = Counter()
-        for text in texts:
-            sums[domain].update(text_sums(target, tokenizer, draft, text))
-        sums["all"].update(sums[domain])
+        each = (text_sums(target, tokenizer, draft, text) for text in texts)
+        sums[domain] = sum(each, Counter())
+        sums["all"] += sums[domain]
     return {domain: averages(total) for domain, total in sums.items()}
 
 

@@ -30,7 +30,7 @@ def card(bench: Bench) -> dict:
         result["memory_bytes"] = sizes.total_memory
         result["capability"] = f"{sizes.major}.{sizes.minor}"
     size = bench.scale.read_bytes
-    result["read_bandwidth"] = read_bandwidth([size], bench.device)[size]
+    result["read_bandwidth"] = read_bandwidth(size, bench.device)
     n = bench.scale.square
     a, b = bench.random(n, n), bench.random(n, n)
     result["peak"] = {"size": n, "flops": 2 * n**3 / bench.time(lambda: a @ b).median}
