@@ -282,9 +282,6 @@ class MlpSpeculator(nn.Module):
 # Blockwise parallel decoding --------------------------------------------------------------------
 # Source: Stern et al. 2018.
 
-BLOCKWISE = SHIPPED / "blockwise"
-"""Folder of the blockwise heads of the shipped pair."""
-
 
 class BlockwiseDrafter(OnHeads, Pretrained, RoundDrafter):
     """Predict a block of k tokens in one pass: one with the target's own head, k − 1 with extra heads.
@@ -297,6 +294,8 @@ class BlockwiseDrafter(OnHeads, Pretrained, RoundDrafter):
         k: block size ≥ 1; 1 is plain decoding.
     """
 
+    folder, build = "blockwise", Heads
+
     def __init__(self, target: CausalLM, heads: Heads, k: int = 4):
         check_heads(heads, target)
         whole("k", k, 1, heads.count + 1, f" (1 + the {heads.count} extra heads)")
@@ -304,11 +303,6 @@ class BlockwiseDrafter(OnHeads, Pretrained, RoundDrafter):
         self.heads = heads
         self.k = k
         self.hidden_layers = ("final",) if k > 1 else ()
-
-    @classmethod
-    def read(cls, target: CausalLM, path: str | Path | None) -> nn.Module:
-        """Return the trained heads; without a path those of the shipped pair's target."""
-        return load(BLOCKWISE if path is None else path, model("target", target), Heads)
 
     def limits(self) -> Limits:
         return Limits.chain(self.k - 1)

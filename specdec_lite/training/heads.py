@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from specdec_lite.drafters.block_diffusion import BlockHead
 from specdec_lite.drafters.eagle import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.drafters.heads import (
-    BLOCKWISE,
     MEDUSA,
     ExitHead,
     Heads,
@@ -548,7 +547,7 @@ def run(options: argparse.Namespace) -> None:
     report |= trainer.train(path, options.steps, options.rate, limit=options.limit)
     report |= trainer.report()
     part, config = trainer.stored()
-    folder = BLOCKWISE if kind == "blockwise" else SHIPPED / kind / name
+    folder = SHIPPED / kind / name
     dtype = torch.float16 if method.bits == 8 else torch.bfloat16
     save(options.out or folder, part, trainer.target, config, dtype, method.bits)
     stamp = stamps.stamp(f"{kind} for {name}", options.command, options.device)

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from specdec_lite.drafters.heads import BLOCKWISE, MEDUSA, Heads
+from specdec_lite.drafters.heads import MEDUSA, Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading import weights
 from specdec_lite.loading.weights import (
@@ -163,7 +163,7 @@ def test_special_numbers_and_empty_tensors_are_stored_bit_for_bit(tmp_path):
     assert all(again[name].equal(tensors[name]) for name in tensors if name != "special")
 
 
-@pytest.mark.parametrize("folder, count", [(BLOCKWISE, 7), (MEDUSA, 4)])
+@pytest.mark.parametrize("folder, count", [(SHIPPED / "blockwise" / "pair", 7), (MEDUSA, 4)])
 def test_shipped_heads_load(folder, count):
     heads = load(folder, shipped().target, Heads)
     assert heads.config == {"hidden_size": 320, "count": count, "width": 320}
