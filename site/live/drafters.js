@@ -164,16 +164,7 @@ export function predictedSpeedup(gamma, alpha, { passes, draft }) {
 export class ChosenDrafter {
   /** sources: drafters; those that find nothing to propose are skipped. */
   constructor(...sources) {
-    Object.assign(this, {
-      sources,
-      costs: null,
-      counts: new Map(),
-      used: null,
-      plain: 0,
-      emitted: 0,
-      cost: 0,
-    });
-    this.roundCost = 1;
+    Object.assign(this, { sources, costs: null, used: null, roundCost: 1 });
   }
 
   begin(target) {

@@ -73,11 +73,8 @@ export class Llama {
 
   /** Computes cos and sin of every position's angles, [capacity, headSize / 2]. */
   #rotary() {
-    const {
-        kernel,
-        capacity,
-        config: { headSize, theta },
-      } = this,
+    const { kernel, capacity, config } = this,
+      { headSize, theta } = config,
       half = headSize / 2;
     const cos = kernel.floats(this.cos, capacity * half),
       sin = kernel.floats(this.sin, capacity * half);
@@ -121,10 +118,8 @@ export class Llama {
   /** Writes the embeddings of some tokens [n, hidden] to an address. */
   embed(tokens, to) {
     if (this.embedding.bits) return tokens.forEach((token, row) => this.#unpackRow(token, row, to));
-    const {
-      kernel,
-      embedding: { at, scales, small, rows, cols },
-    } = this;
+    const { kernel, embedding } = this,
+      { at, scales, small, rows, cols } = embedding;
     const stream = kernel.floats(to, tokens.length * cols),
       scale = kernel.floats(scales, rows);
     const matrix = small ? kernel.bytes(at, rows * cols) : kernel.floats(at, rows * cols);
@@ -172,10 +167,8 @@ export class Llama {
 
   /** Computes one layer: attention, then a gated MLP, each added to the residual stream. */
   #block(block, layer, n) {
-    const {
-      kernel,
-      config: { hidden, inner },
-    } = this;
+    const { kernel, config } = this,
+      { hidden, inner } = config;
     this.#normalise(block.norm1, n);
     this.multiply(this.normed, block.qkv, this.wide, n);
     this.#attention(layer, n);
@@ -191,11 +184,8 @@ export class Llama {
   /** Rotates queries and keys by their positions, stores keys and values, and lets every token attend to all
    *  positions up to its own. */
   #attention(layer, n) {
-    const {
-      kernel,
-      headBytes,
-      config: { heads, kvHeads, headSize },
-    } = this;
+    const { kernel, headBytes, config } = this,
+      { heads, kvHeads, headSize } = config;
     const head = 4 * headSize,
       line = (heads + 2 * kvHeads) * head,
       start = layer * kvHeads * headBytes; // all in bytes
@@ -229,10 +219,8 @@ export class Llama {
   /** Applies the final norm and the head to n rows of the stream. Rows are copied if another chunk would overwrite
    *  them. */
   score(n, last, copy = false) {
-    const {
-      kernel,
-      config: { hidden, vocab },
-    } = this;
+    const { kernel, config } = this,
+      { hidden, vocab } = config;
     this.#finish(n);
     const first = last ? n - 1 : 0;
     this.multiply(this.normed + 4 * first * hidden, this.head, this.logits, n - first);

@@ -101,6 +101,10 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
 def test_an_interactive_moves_by_keyboard_and_shows_its_focus(open_page, page_name: str):
     """Every slider moves by arrow keys, and everything that Tab reaches shows its focus."""
     page = open_page(page_name)
+    page.emulate_media(
+        reduced_motion="reduce"
+    )  # else a race runs, and gets buttons, while Tab moves
+    page.reload()
     unfold(page)
     scroll_through(page)
     # the button of a closed question loads a model; test_live_smollm2.py presses it
