@@ -154,7 +154,7 @@ BUDGETS = {
     "specdec_lite/measure": 945,
     "specdec_lite/simulation": 1428,
     "specdec_lite/texts": 536,
-    "specdec_lite/training": 2541,
+    "specdec_lite/training": 2542,
     "tests": 9419,
     "tests/acceptance": 683,
     "tests/benchmarks": 860,
@@ -171,7 +171,7 @@ BUDGETS = {
     "tests/simulation": 389,
     "tests/site": 3472,
     "tests/texts": 167,
-    "tests/training": 1132,
+    "tests/training": 1102,
     "tests/viz": 4288,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""

@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         summary = (module.__doc__ or name).splitlines()[0]
         product = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(product)
-        product.add_argument("--out", type=Path, help="folder for the weights")
+        out_help = "folder for the weights; default: ./pair, ./draft, or a head's shipped folder"
+        product.add_argument("--out", type=Path, help=out_help)
         work_help = "folder for checkpoints, texts and hidden states, which a resumed run reads"
         product.add_argument("--work", type=Path, default=Path(".work") / name, help=work_help)
         product.add_argument("--device", default="cpu", help="torch device; default: cpu")

@@ -114,30 +114,18 @@ def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
 def test_training_learns(tmp_path):
     """The model learns a text of period 4: its loss is below that of guessing."""
     model = initialize(Transformer(SHAPE))
-    streams = {
-        name: np.tile(np.array([3, 1, 4, 1], dtype=np.uint16), 100) for name in training.MIXTURE
-    }
-    train(
-        model,
-        next_token_loss(model),
-        streams,
-        Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5),
-        tmp_path / "m.pt",
-    )
-    assert not model.training and next_token_loss(model)(
-        torch.tensor([[3, 1, 4, 1] * 8])
-    ).item() < 2 < math.log(300)
+    text, loss = [3, 1, 4, 1] * 100, next_token_loss(model)
+    streams = dict.fromkeys(training.MIXTURE, np.array(text, dtype=np.uint16))
+    plan = Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5)
+    train(model, loss, streams, plan, tmp_path / "m.pt")
+    assert not model.training and loss(torch.tensor([text[:32]])).item() < 2 < math.log(300)
 
 
 def test_batches_depend_on_seed_and_step_alone():
     whole = list(batches(STREAMS, PLAN))
-    assert (
-        all(torch.equal(a, b) for a, b in zip(whole[7:], batches(STREAMS, PLAN, first=7)))
-        and len(whole) == 12
-    )
-    assert [tuple(rows.shape) for rows in whole] == [(2, 17)] * 11 + [
-        (1, 33)
-    ]  # the last tenth: longer rows, as many tokens
+    assert all(map(torch.equal, whole[7:], batches(STREAMS, PLAN, first=7))) and len(whole) == 12
+    shapes = [tuple(rows.shape) for rows in whole]
+    assert shapes == [(2, 17)] * 11 + [(1, 33)]  # the last tenth: longer rows, as many tokens
     assert not torch.equal(whole[0], next(batches(STREAMS, Plan(12, 1e-2, 2, 16, 32, seed=1))))
 
 
@@ -166,11 +154,8 @@ def test_streams_are_cut_once_and_again_for_another_tokenizer(tmp_path, monkeypa
     _, streams = training.prepare(tmp_path)
     reads = len(read)
     _, again = training.prepare(tmp_path)
-    assert (
-        set(streams) == {"library", "tests", "docs"}
-        and len(read) == reads
-        and all(np.array_equal(streams[n], again[n]) for n in streams)
-    )
+    assert set(streams) == {"library", "tests", "docs"} and len(read) == reads
+    assert all(np.array_equal(streams[n], again[n]) for n in streams)
     train_tokenizer(TEXTS, vocabulary=260).save_pretrained(tmp_path / "other" / "target")
     _, other = training.prepare(tmp_path, start=tmp_path / "other")
     assert len(other["docs"]) > len(streams["docs"])
@@ -178,15 +163,11 @@ def test_streams_are_cut_once_and_again_for_another_tokenizer(tmp_path, monkeypa
     training.prepare(tmp_path, start=tmp_path / "other")
     assert len(read) == cut
     train_tokenizer(TEXTS, vocabulary=300).save_pretrained(tmp_path / "third" / "target")
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(
-            training.token_streams, "tokenize", lambda *_: (_ for _ in ()).throw(Interrupted)
-        )
+    with monkeypatch.context() as patch, pytest.raises(TypeError):  # interrupted while it cuts
+        patch.setattr(training.token_streams, "tokenize", None)
         training.prepare(tmp_path, start=tmp_path / "third")
-    _, third = training.prepare(
-        tmp_path, start=tmp_path / "third"
-    )  # not the streams of the tokenizer before
-    assert len(third["docs"]) < len(other["docs"])
+    _, third = training.prepare(tmp_path, start=tmp_path / "third")
+    assert len(third["docs"]) < len(other["docs"]), "not the streams of the tokenizer before"
 
 
 def test_the_command_trains_a_pair_that_loads(tmp_path, monkeypatch):
@@ -218,9 +199,8 @@ def test_the_tokenizer_is_lossless(tokenizer):
     for text in (*TEXTS[:2], "\r\n\t  spaces ", "never seen: ñ\x00"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     ids = tokenize(tokenizer, TEXTS[:2])
-    assert (
-        ids.dtype == np.uint16 and ids[-1] == 0 == tokenizer.eos_token_id and (ids == 0).sum() == 2
-    )
+    assert ids.dtype == np.uint16 and (ids == 0).sum() == 2
+    assert ids[-1] == 0 == tokenizer.eos_token_id
 
 
 # Measurement ----------------------------------------
@@ -231,18 +211,13 @@ def test_every_held_out_token_is_scored_once_with_enough_context():
     tokens = torch.randint(48, (37,), generator=torch.Generator().manual_seed(0))
     pieces = list(held_out_logits(model, tokens, context=16))
     assert torch.equal(torch.cat([following for _, following in pieces]), tokens[1:])
-    assert len(torch.cat([logits for logits, _ in pieces])) == 36
     one = torch.cat([logits for logits, _ in held_out_logits(model, tokens, context=64)])
     assert torch.allclose(one, model(tokens[None, :-1])[0], atol=1e-4)
-    for at in range(
-        16, 36
-    ):  # later windows: exactly the logits of the last `context` tokens they were given
+    every = torch.cat([logits for logits, _ in pieces])
+    assert len(every) == 36
+    for at in range(16, 36):  # later windows: the logits of the tokens that they were given
         start = 8 * ((at - 16) // 8 + 1)
-        assert torch.allclose(
-            torch.cat([l for l, _ in pieces])[at],
-            model(tokens[None, start : at + 1])[0, -1],
-            atol=1e-4,
-        )
+        assert torch.allclose(every[at], model(tokens[None, start : at + 1])[0, -1], atol=1e-4)
 
 
 def test_measure_counts_bytes_and_overlap(monkeypatch):
@@ -258,15 +233,10 @@ def test_measure_counts_bytes_and_overlap(monkeypatch):
     same = measure(target, tokenizer, target)["all"]
     assert same["alpha"] == pytest.approx(1, abs=1e-5) and same["argmax_agreement"] == 1
     report = measure(target, tokenizer, draft)
-    assert set(report) == {*corpus.HELD_OUT, "all"} and set(report["all"]) == {
-        "bits_per_byte",
-        "tokens",
-        "bytes",
-        "alpha",
-        "argmax_agreement",
-    }
+    names = {"bits_per_byte", "tokens", "bytes", "alpha", "argmax_agreement"}
+    assert set(report) == {*corpus.HELD_OUT, "all"} and set(report["all"]) == names
     assert (
-        0 < report["all"]["alpha"] < 1 and report["all"]["tokens"] == 3 * report["code"]["tokens"]
+        report["all"]["tokens"] == 3 * report["code"]["tokens"] and 0 < report["all"]["alpha"] < 1
     )
     flat = initialize(Transformer(SHAPE))
     with torch.no_grad():
