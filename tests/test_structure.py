@@ -165,7 +165,7 @@ BUDGETS = {
     "tests/exercises": 602,
     "tests/gpu": 1050,
     "tests/js": 370,
-    "tests/loading": 1617,
+    "tests/loading": 1610,
     "tests/measure": 538,
     "tests/recordings": 944,
     "tests/simulation": 389,

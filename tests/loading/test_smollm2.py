@@ -27,7 +27,6 @@ from specdec_lite.engine.native import NativeBackend
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading import gguf_file, smollm2
 from specdec_lite.loading.checkpoints import load_model
-from specdec_lite.loading.gguf_file import split_halves
 from specdec_lite.loading.smollm2 import GGUF, WHEEL, smollm2_folder
 from specdec_lite.texts.smollm2_tasks import TASKS
 
@@ -232,12 +231,6 @@ def test_a_tiny_file_is_read_like_transformers_reads_it(cache):
     assert tokenizer.tokenize("ab  12") == ["ab", "ĠĠ", "1", "2"]
     assert tokenizer.chat_template == "{{ messages[0]['content'] }}"
     assert_same_model(smollm2_folder(), [1, 40, 41, 42, 7, 2, 50])
-
-
-def test_split_halves_reverses_the_order_of_the_file():
-    weight = torch.arange(2 * 8 * 3.0).view(16, 3)
-    stored = weight.view(2, 2, 4, 3).transpose(1, 2).reshape(16, 3)  # the order in a GGUF file
-    assert torch.equal(split_halves(stored, 2), weight) and not torch.equal(stored, weight)
 
 
 def test_the_second_call_downloads_nothing(cache, monkeypatch, wheel):
