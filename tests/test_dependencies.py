@@ -4,7 +4,6 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 
 from conftest import ROOT
@@ -21,25 +20,22 @@ def declared(requirements: list[str]) -> set[str]:
     return {normalized(re.split(r"[^\w.-]", each)[0]) for each in requirements}
 
 
-def top_level(nodes: Iterator[ast.AST]) -> set[str]:
-    """Return the third-party packages that the import statements among `nodes` name."""
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.split(".")[0])
-    return names - {"specdec_lite", "specdec_book"} - sys.stdlib_module_names
-
-
-def loaded_extras(nodes: Iterator[ast.AST]) -> set[str]:
-    """Return the packages that calls of `_extras.load("…")` name."""
-    calls = (node for node in nodes if isinstance(node, ast.Call))
-    return {
-        call.args[0].value.split(".")[0]
-        for call in calls
-        if ast.unparse(call.func) == "_extras.load" and isinstance(call.args[0], ast.Constant)
-    }
+def packages(node: ast.AST) -> set[str]:
+    """Return the third-party packages that an import or a call of `_extras.load("…")` names."""
+    match node:
+        case ast.Import(names=aliases):
+            names = [alias.name for alias in aliases]
+        case ast.ImportFrom(module=str(name), level=0):
+            names = [name]
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="_extras"), attr="load"),
+            args=[ast.Constant(value=name), *_],
+        ):
+            names = [name]
+        case _:
+            names = []
+    ours = {"specdec_lite", "specdec_book"}
+    return {name.split(".")[0] for name in names} - ours - sys.stdlib_module_names
 
 
 def imports(folder: str) -> tuple[set[str], set[str]]:
@@ -50,12 +46,12 @@ def imports(folder: str) -> tuple[set[str], set[str]]:
     required: set[str] = set()
     optional: set[str] = set()
     for path in (ROOT / folder).rglob("*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        guards = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
-        guarded = {id(part) for guard in guards for body in guard.body for part in ast.walk(body)}
-        optional |= top_level(node for node in ast.walk(tree) if id(node) in guarded)
-        optional |= loaded_extras(ast.walk(tree))
-        required |= top_level(node for node in ast.walk(tree) if id(node) not in guarded)
+        nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+        guards = [part for node in nodes if isinstance(node, ast.Try) for part in node.body]
+        guarded = {part for guard in guards for part in ast.walk(guard)}
+        for node in nodes:
+            is_optional = node in guarded or isinstance(node, ast.Call)
+            (optional if is_optional else required).update(packages(node))
     provided = packages_distributions()
     needed, extra = (
         {normalized(provided[name][0]) for name in names} for names in (required, optional)
