@@ -232,7 +232,6 @@ def test_a_simulation_accounts_for_every_token_of_a_schedule():
     requests = poisson(0.6 * 64 / 40, 200, 40, [0.7], rng, spread=0.5)
     run = simulate(requests, TOY, fixed(6), 64, rng, schedule=survival)
     assert sum(each.emitted for each in run.rounds) == 200 * 40
-    assert all(each.accepted <= each.tested for each in run.rounds)
 
 
 def test_a_spread_keeps_the_mean_acceptance():

@@ -77,8 +77,6 @@ class Round:
         batch: number of sequences.
         gamma: largest number of drafted tokens of a sequence.
         emitted: emitted tokens of all sequences together.
-        accepted: accepted drafts of all sequences together.
-        tested: tested drafts of all sequences together.
     """
 
     begin: float
@@ -86,8 +84,6 @@ class Round:
     batch: int
     gamma: int
     emitted: int
-    accepted: int
-    tested: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +163,15 @@ class Running:
         weight = 1 / spread - 1
         return rng.beta(weight * alpha, weight * (1 - alpha), count)
 
-    def advance(self, chances: np.ndarray, rng: np.random.Generator) -> tuple[int, int, int]:
-        """Decode one round, in which drafts with these probabilities are verified."""
+    def advance(self, chances: np.ndarray, rng: np.random.Generator) -> int:
+        """Decode one round, in which drafts with these probabilities are verified: emitted tokens."""
         drafted = len(chances)
         verdicts = rng.random(drafted) < chances
         accepted = drafted if verdicts.all() else int(verdicts.argmin())
-        tested = min(accepted + 1, drafted)
         self.accepted += accepted
-        self.tested += tested
+        self.tested += min(accepted + 1, drafted)
         self.left -= accepted + 1
-        return accepted + 1, accepted, tested
+        return accepted + 1
 
 
 def simulate(
@@ -212,8 +207,8 @@ def simulate(
             drafts = [draft[:length] for draft, length in zip(drafts, lengths, strict=True)]
             now -= times.of_pass(len(running), widest + 1)
             now += times.of_drafted(len(running), sum(lengths))
-        counts = [each.advance(draft, rng) for each, draft in zip(running, drafts)]
-        rounds.append(Round(begin, now, len(running), widest, *map(sum, zip(*counts))))
+        emitted = sum(each.advance(draft, rng) for each, draft in zip(running, drafts))
+        rounds.append(Round(begin, now, len(running), widest, emitted))
         served += [Served(each.request, each.admitted, now) for each in running if each.left == 0]
         running = [each for each in running if each.left]
     return Run(served, rounds)

@@ -8,6 +8,7 @@ import pytest
 from javascript import evaluate, formula
 
 from specdec_lite import roofline, theory
+from specdec_lite.simulation import sizes
 from specdec_lite.simulation.estimate import (
     FITTED,
     Engine,
@@ -39,6 +40,24 @@ def test_the_best_case_follows_the_roofline_and_so_does_an_engine_without_losses
         assert four == pytest.approx(max(both) / 4)
         best = H100.seconds(DENSE, batch, tokens)
         assert IDEAL.seconds(DENSE, H100, batch, tokens) == pytest.approx(best, rel=0.02)
+
+
+SIZED = [
+    (sizes.model, (32, 4096, 14_336, 32, 8, 128_256), (7_504_658_432, 131_072, 32)),
+    (sizes.model, (48, 2048, 768, 32, 4, 151_936, 128, 128, 8), (1_229_717_504, 98_304, 48)),
+    (sizes.eagle3_head, (4096, 14_336, 32), (374_341_632, 4096, 1)),
+    (sizes.eagle_head, (4096, 14_336, 32, 8, 128_256), (776_994_816, 4096, 1)),
+    (sizes.block_head, (MODELS["Qwen3-8B"], 5, 151_936, 4096), (1_670_905_856, 20_480, 5)),
+]
+
+
+@pytest.mark.parametrize("make, shape, counted", SIZED)
+def test_sizes_are_counted_by_hand(make, shape, counted):
+    """Weights without the input embeddings, bytes of the cache per token, layers."""
+    network = make(*shape)
+    assert (network.parameters, network.cache_bytes, network.layers) == counted
+    assert network.expert_parameters == (226_492_416 if network.experts == 128 else 0)
+    assert network.block == (make is sizes.block_head)
 
 
 def test_expected_experts_equals_the_mean_of_random_draws():
