@@ -171,10 +171,10 @@ def run(options: argparse.Namespace) -> "Diagnosis | Reading | str":
     )
 
 
-def measure_gpu(options: argparse.Namespace) -> int:
+def measure_gpu(options: argparse.Namespace, words: list[str]) -> int:
     """Run the plan of a GPU, or start a process that runs it; return the exit status."""
     if not options.worker:
-        return launch.main(options)
+        return launch.main(options, words)
     from specdec_lite.gpu.plan.run import run_steps
 
     return run_steps(options)
@@ -188,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.command == "gpu":
-            sys.exit(measure_gpu(options))
+            sys.exit(measure_gpu(options, sys.argv[1:] if arguments is None else arguments))
         result = run(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         parser.exit(2, f"{parser.prog} {options.command}: {error}\n")

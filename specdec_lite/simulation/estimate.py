@@ -66,10 +66,6 @@ class Network:
             distinct = self.chosen + share * (most - self.chosen)
         return (self.parameters + distinct * self.expert_parameters) * self.bytes_per_weight
 
-    def read(self, batch: int, tokens: int, context: float) -> float:
-        """Return the bytes that a pass reads: `tokens` per sequence, `context` in each cache."""
-        return self.weights(batch * tokens) + batch * context * self.cache_bytes
-
     def operations(self, batch: int, tokens: int) -> float:
         """Return the operations of a pass: two for every weight that a position uses."""
         return 2 * (self.parameters + self.chosen * self.expert_parameters) * batch * tokens
@@ -96,7 +92,8 @@ class Hardware:
         self, network: Network, batch: int = 1, tokens: int = 1, context: float = 0
     ) -> float:
         """Return the shortest possible seconds of a pass: `tokens` for each of `batch` sequences."""
-        reading = network.read(batch, tokens, context) / (self.bandwidth * self.gpus)
+        read = network.weights(batch * tokens) + batch * context * network.cache_bytes
+        reading = read / (self.bandwidth * self.gpus)
         computing = network.operations(batch, tokens) / (self.throughput * self.gpus)
         return max(reading, computing, network.layers * self.per_layer)
 
@@ -274,10 +271,6 @@ class Estimate:
             return "loses"
         return "pays" if self.low > 1.05 and not self.doubts else "measure"
 
-    def within(self, low: float, high: float) -> "Estimate":
-        """Return this estimate with another band."""
-        return replace(self, low=low, high=high)
-
 
 def costs(
     target: Network,
@@ -379,13 +372,17 @@ def estimate(
     )
     likely = at(engine)
     if engine.batch:
-        margin = engine.margin(batch)
-        return likely.within(likely.speedup * (1 - margin), likely.speedup * (1 + margin))
+        return banded(likely, engine.margin(batch))
     away = math.exp(QUANTILE * engine.spread)
     split = UNSPLIT if context > SHORT else 1.0
     low = at(replace(engine, factor=engine.factor * away, unsplit=split)).speedup
     high = at(replace(engine, factor=engine.factor / away, per_host=0.0)).speedup
-    return likely.within(low * (1 - engine.error), high * (1 + engine.error))
+    return replace(likely, low=low * (1 - engine.error), high=high * (1 + engine.error))
+
+
+def banded(likely: Estimate, margin: float) -> Estimate:
+    """Return an estimate with a band of ± `margin`, a share of the speedup."""
+    return replace(likely, low=likely.speedup * (1 - margin), high=likely.speedup * (1 + margin))
 
 
 def calibrate(
@@ -514,4 +511,4 @@ def from_times(
     verify, plain = times.of_pass(batch, gamma + 1), times.of_pass(batch, 1)
     drafting = times.of_round(batch, gamma) - verify
     likely = Estimate(drafting, verify, 0.0, plain, 0.0, tokens, batch=batch)
-    return likely.within(likely.speedup * (1 - margin), likely.speedup * (1 + margin))
+    return banded(likely, margin)

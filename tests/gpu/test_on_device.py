@@ -39,7 +39,7 @@ def distributions(generator, rows, size, kind):
 def test_the_vectorized_rule_equals_the_plain_one(kind, size):
     """400 random chains of 0 to 8 drafts have the same verdicts and use the same uniforms.
 
-    In some chains p equals q, so that the residual is zero.
+    In some chains p equals q, so that the residual is zero; in some the tokens are chosen, not drawn.
     """
     generator, seen = torch.Generator().manual_seed(size), set()
     for case in range(400):
@@ -52,21 +52,13 @@ def test_the_vectorized_rule_equals_the_plain_one(kind, size):
         uniforms = torch.rand(count, generator=generator).tolist()
         tokens = torch.tensor([*map(plain_invert, q, uniforms)], dtype=torch.long)
         proposal = Proposal(TokenTree.chain(tokens), q if count else None)
+        if case % 5 == 4:
+            proposal = Proposal(TokenTree.chain(p[:count].argmax(-1)))
         one, other = RecordingRng(case), RecordingRng(case)
         expected, verdict = speculative_sampling(proposal, p, one), on_device(proposal, p, other)
         assert verdict == expected and other.uniforms == one.uniforms
         seen.add((verdict.kind, min(len(verdict.path), 2)))
     assert {("recovered", 0), ("recovered", 1), ("bonus", 2), ("sampled", 0)} <= seen
-
-
-def test_chosen_tokens_count_as_one_hot_draws():
-    generator = torch.Generator().manual_seed(0)
-    for case in range(200):
-        p = distributions(generator, 4, 6, "smooth")
-        proposal = Proposal(TokenTree.chain(p[:3].argmax(-1)))
-        one, other = RecordingRng(case), RecordingRng(case)
-        assert on_device(proposal, p, other) == speculative_sampling(proposal, p, one)
-        assert other.uniforms == one.uniforms
 
 
 def test_the_comparison_finds_a_broken_vectorized_rule():

@@ -365,7 +365,7 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path, monkeypatch, capsy
     late = subprocess.TimeoutExpired("python", 360)
     for error, status in ((KeyboardInterrupt(), launch.INTERRUPTED), (late, launch.LATE)):
         monkeypatch.setattr(launch.subprocess, "run", mock.Mock(side_effect=error))
-        assert launch.main(arguments()) == status
+        assert launch.main(arguments(), ["gpu"]) == status
         assert "--resume measures the rest" in capsys.readouterr().out
 
 
@@ -398,7 +398,8 @@ def test_another_process_goes_on_after_one_that_broke(statuses, monkeypatch):
 
     monkeypatch.setattr(launch.subprocess, "run", process)
     until = run.time() + 60
-    assert launch.main(arguments(*words)) == statuses[-1] and len(calls) == len(statuses)
+    status = launch.main(arguments(*words), ["gpu", *words])
+    assert status == statuses[-1] and len(calls) == len(statuses)
     for number, command in enumerate(calls):
         assert command[:5] == [sys.executable, "-u", "-m", "specdec_lite", "gpu"]
         given = vars(arguments(*command[5:]))

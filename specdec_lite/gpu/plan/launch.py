@@ -44,21 +44,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
 
 
-def options_of(args: argparse.Namespace) -> list[str]:
-    """Return the options that the process of the steps is given."""
-    options = ["--device", args.device, "--dtype", args.dtype, "--out", str(args.out)]
-    options += ["--seconds", f"{args.seconds:g}", *["--tiny"] * args.tiny]
-    options += ["--pair", *args.pair] if args.pair else []
-    return options + ["--resume"] * args.resume + (["--only", *args.only] if args.only else [])
+def main(args: argparse.Namespace, words: list[str]) -> int:
+    """Start the plan, wait for its end, and return the exit status.
 
-
-def main(args: argparse.Namespace) -> int:
-    """Start the plan, wait for its end, and return the exit status."""
+    words: the command line that `args` were read from.
+    """
     until, status = time() + args.seconds, 0
     for turn in range(1 + RESTARTS):
         left = until - time()
-        command = [sys.executable, "-u", "-m", "specdec_lite", "gpu", "--worker"]
-        command += [*options_of(args), "--until", f"{until:.1f}", *["--go-on"] * (turn > 0)]
+        command = [sys.executable, "-u", "-m", "specdec_lite", *words, "--worker"]
+        command += ["--until", f"{until:.1f}", *["--go-on"] * (turn > 0)]
         limit, why = None if args.tiny else left + 60, "interrupted"
         try:
             status = subprocess.run(command, timeout=limit).returncode
