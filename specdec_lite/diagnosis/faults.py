@@ -51,7 +51,7 @@ def beyond_chance(first: ArrayLike, second: ArrayLike) -> tuple[float, bool]:
 
 
 def of_the_target(found: Measured) -> Iterator[Fault]:
-    """Yield a fault if the target rejects its own drafts, alone or in a batch, or nothing tests it."""
+    """Yield a fault if the target rejects its own drafts, or if a control, which must fail, passes."""
     if found.parity < PARITY:
         yield Fault(
             "target",
@@ -84,7 +84,7 @@ def of_the_target(found: Measured) -> Iterator[Fault]:
 
 
 def of_the_loop(found: Measured) -> Iterator[Fault]:
-    """Yield a fault if rounds accept less than the rows, the first token or draws from q promise."""
+    """Yield a fault if rounds accept less than the rows, the first token, or draws from q would."""
     if len(found.openings) >= FEWEST:
         online, offline, chosen = np.array(found.openings).T
         gap, is_certain = beyond_chance(offline, online)

@@ -59,22 +59,21 @@ class Reading:
 
     def __str__(self) -> str:
         solved = " (one α for all positions, solved from τ)" if self.alpha_is_fitted else ""
-        lines = [
-            f"{self.engine}",
-            f"  τ, tokens per round that drafted            {number_text(self.tau)}",
-            *([f"      {self.definition}"] if self.tau is not None else []),
-            *(
-                [f"  τ over all steps, which decides             {number_text(self.tau_all)}"]
-                * (self.tau_all is not None)
-            ),
-            f"  γ, drafted tokens per round                 {number_text(self.gamma, 2)}",
-            f"  α, accepted ÷ tested                        {number_text(self.alpha)}{solved}",
-            f"  accepted ÷ drafted                          {number_text(self.drafted_acceptance)}",
+        row = lambda label, value: f"  {label:<44}{value}"
+        lines = [self.engine, row("τ, tokens per round that drafted", number_text(self.tau))]
+        if self.tau is not None:
+            lines.append(f"      {self.definition}")
+        if self.tau_all is not None:
+            lines.append(row("τ over all steps, which decides", number_text(self.tau_all)))
+        lines += [
+            row("γ, drafted tokens per round", number_text(self.gamma, 2)),
+            row("α, accepted ÷ tested", number_text(self.alpha) + solved),
+            row("accepted ÷ drafted", number_text(self.drafted_acceptance)),
         ]
         if self.rates:
-            lines.append(f"  by position, of all drafts                  {row_text(self.rates)}")
+            lines.append(row("by position, of all drafts", row_text(self.rates)))
         if self.profile:
-            lines.append(f"  by position, of those tested there          {row_text(self.profile)}")
+            lines.append(row("by position, of those tested there", row_text(self.profile)))
         lines += [f"  missing: {text}" for text in self.missing]
         lines += [f"  note: {text}" for text in self.notes]
         return "\n".join(lines)
@@ -169,11 +168,11 @@ def conclude(counts: Counts, given: int | None) -> Reading:
             " a short match ended them early"
         )
         gamma = mean
-    if is_shorter and rates:
-        notes.append(
-            "with such drafts the rates by position do not give accepted ÷ tested, except at position"
-            " 1; α is solved from τ and the mean length"
-        )
+        if rates:
+            notes.append(
+                "with such drafts the rates by position do not give accepted ÷ tested, except at"
+                " position 1; α is solved from τ and the mean length"
+            )
     if rates and tau is not None and abs(tau - 1 - sum(rates)) > TOLERANCE:
         notes.append(
             f"1 + Σ rates by position = {1 + sum(rates):.2f}, but the printed length is {tau:.2f}:"

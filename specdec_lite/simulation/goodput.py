@@ -37,13 +37,12 @@ class PassTimes:
             row = getattr(self, name)
             if not row or row[0] != 1 or any(a >= b for a, b in zip(row, row[1:])):
                 raise ValueError(f"{name}={row!r}: must increase from 1")
-        if {len(self.seconds), len(self.drafting)} != {len(self.batches)}:
+        shape = len(self.batches), len(self.tokens)
+        if np.shape(self.seconds) != shape or len(self.drafting) != shape[0]:
             raise ValueError(
-                f"seconds has {len(self.seconds)} rows and drafting has {len(self.drafting)} entries:"
-                f" each must have {len(self.batches)}, one per batch size"
+                f"seconds has shape {np.shape(self.seconds)}, drafting {len(self.drafting)} entries:"
+                f" must be {shape} and {shape[0]}, by batch and by tokens"
             )
-        if any(len(row) != len(self.tokens) for row in self.seconds):
-            raise ValueError(f"seconds: each row must have one entry per k of tokens={self.tokens}")
         if min(map(min, self.seconds)) <= 0 or min(self.drafting) < 0:
             raise ValueError("seconds must be above 0, and drafting at least 0")
 
