@@ -32,6 +32,9 @@ def test_cudnn_stays_on_if_it_is_the_only_fused_kernel():
     kernels = [SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
     with sdpa_kernel(kernels), steady_attention(GPU):
         assert CUDA.cudnn_sdp_enabled()
+    for other in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        with sdpa_kernel([*kernels, other]), steady_attention(GPU):
+            assert not CUDA.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize("batched", [False, True], ids=["one text", "a batch"])

