@@ -151,6 +151,10 @@ def test_what_to_doubt_is_computed_from_the_recording(gpus):
     text = gpu_report.doubts(gpus[0]).data
     assert text.startswith("<details>") and "float32: 20 of 20; bfloat16: 4 differ" in text
     assert "1.44 times the time to read the weights" in text
+    other = copy.deepcopy(gpus[0])
+    rows = other.data["steps"]["passes"]["rows"]
+    rows[:] = [row for row in rows if (row["batch"], row["k"]) != (1, 1)]
+    assert gpu_report.doubts(other).data.count("\n|") == text.count("\n|") - 1, "no T(1, 1)"
 
 
 def test_the_passes_are_the_recorded_ones(gpus):
