@@ -165,10 +165,8 @@ function inline(text) {
   return parts.map((part) => {
     const link = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(part);
     if (link) return make("a", { href: link[2] }, link[1]);
-    if (part.startsWith("`")) return make("code", {}, part.slice(1, -1));
-    if (part.startsWith("**")) return make("strong", {}, part.slice(2, -2));
-    if (part.startsWith("*")) return make("em", {}, part.slice(1, -1));
-    return part;
+    const [, sign, words] = /^(`|\*\*?)([^]*)\1$/.exec(part) ?? [];
+    return sign ? make({ "`": "code", "**": "strong", "*": "em" }[sign], {}, words) : part;
   });
 }
 
@@ -184,19 +182,13 @@ function nodesOf(text) {
 function render(context) {
   const menuOf = ([name, text]) => {
     const keys = INPUTS[name].map((entry) => entry.key ?? entry);
-    return {
-      name,
-      text,
-      options: INPUTS[name].map((entry) => ({ label: entry.name ?? String(entry) })),
-      read: (i) => keys[i],
-      place: (key) => keys.indexOf(key),
-    };
+    const options = INPUTS[name].map((entry) => ({ label: entry.name ?? String(entry) }));
+    return { name, text, options, read: (i) => keys[i], place: (key) => keys.indexOf(key) };
   };
   const answer = make("dl", { class: "sdl-card", "aria-live": "polite", tabindex: 0 });
+  const rowOf = ([name, text]) => [make("dt", {}, name), make("dd", {}, ...nodesOf(text))];
   const draw = (s) => {
-    answer.replaceChildren(
-      ...card(s).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...nodesOf(text))]),
-    );
+    answer.replaceChildren(...card(s).flatMap(rowOf));
     const { batch, factor } = engineFor(s, networks(stateFrom(s)));
     const note = batch
       ? `Calibrated: your engine’s overheads are ${factor.toFixed(2)} times the fitted ones. Gain and schedule follow.`

@@ -715,11 +715,9 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
     bar.show();
     return [[], () => [sentence(moments[at]), taskState(moments[at])]];
   };
-  const rooms = {
-    longestState: longest(moments.map(taskState)),
-    longestSentence: longest(moments.map(sentence)),
-  };
-  const detach = panel({ model, el }, { ...spec, ...rooms, delay: 100, values: ["moment"] }, layout, draw);
+  const [longestState, longestSentence] = [taskState, sentence].map((of) => longest(moments.map(of)));
+  const settings = { ...spec, longestState, longestSentence, delay: 100, values: ["moment"] };
+  const detach = panel({ model, el }, settings, layout, draw);
   const offPaper = endOnPaper(now, set, last, first);
   return () => {
     bar.stop();

@@ -9,12 +9,9 @@ const formulas = {
     const tokens = Array.from({ length: 9 }, (_, i) => i + 1);
     const pass = (batch, k) =>
       passSeconds(target, machine, engine, batch, k, context) + restSeconds(engine, batch, k - 1);
-    return {
-      batches: SLOTS,
-      tokens,
-      seconds: SLOTS.map((batch) => tokens.map((k) => pass(batch, k))),
-      drafting: SLOTS.map((batch) => draftSeconds(draft, machine, engine, batch, context)),
-    };
+    const seconds = SLOTS.map((batch) => tokens.map((k) => pass(batch, k)));
+    const drafting = SLOTS.map((batch) => draftSeconds(draft, machine, engine, batch, context));
+    return { batches: SLOTS, tokens, seconds, drafting };
   },
   // Largest number of sequences whose caches fit beside the weights.
   capacity({ target, draft }, { memory }, context) {

@@ -30,17 +30,13 @@ function drawPairs(svg, width, s) {
   const middle = (position) => (position + 1.5) * step;
   const isNarrow = width < NARROW;
   svg.setAttribute("height", TOP + GUESS + BOX + (isNarrow ? 94 : 24));
-  const box = (at, y, words, color, { dashed = false, size = wide } = {}) =>
-    svg.append(
-      block(at - size / 2, y, size, BOX, "", {
-        rx: 6,
-        fill: dashed ? "none" : `color-mix(in srgb, ${ink(color)} 18%, var(--sdl-surface))`,
-        stroke: ink(color),
-        "stroke-width": 2,
-        ...(dashed && { "stroke-dasharray": "3 4" }),
-      }),
-      svgText(at, y + 20, words, { class: dashed ? "sdl-faint" : "", "text-anchor": "middle" }),
-    );
+  const box = (at, y, words, color, { dashed = false, size = wide } = {}) => {
+    const tint = `color-mix(in srgb, ${ink(color)} 18%, var(--sdl-surface))`;
+    const look = dashed ? { fill: "none", "stroke-dasharray": "3 4" } : { fill: tint };
+    const frame = { rx: 6, stroke: ink(color), "stroke-width": 2, ...look };
+    const middle = { class: dashed ? "sdl-faint" : "", "text-anchor": "middle" };
+    svg.append(block(at - size / 2, y, size, BOX, "", frame), svgText(at, y + 20, words, middle));
+  };
   const letters = Math.max(3, Math.floor(wide / 8));
   const short = (word, most = letters) => shortened(visible(word).trim(), most);
   const note = (x, y, words, anchor = "middle") =>

@@ -37,7 +37,7 @@ const formulas = {
       const time =
         formulas.pass(s.ks, s.times, 1 + nodes, s.stretch) + s.draft * formulas.levels(tree) + s.overhead;
       const speed = formulas.expected(tree) / time;
-      if (speed > best.speed + 1e-12) best = { speed, tree, time };
+      if (speed > best.speed + 1e-12) best = { speed, tree };
     }
     return best;
   },
@@ -145,9 +145,8 @@ function render(context) {
   const curveOf = ({ nodes, ...rest }) => {
     const key = JSON.stringify(rest);
     if (memory.key === key) return memory;
-    const tokens = Array.from({ length: MAX_NODES + 1 }, (_, n) =>
-      formulas.expected(formulas.best(rest.rates, n)),
-    );
+    const tokensOf = (_, n) => formulas.expected(formulas.best(rest.rates, n));
+    const tokens = Array.from({ length: MAX_NODES + 1 }, tokensOf);
     const chain = tokens.map((_, n) => expectedTokens(rest.rates[0], n));
     memory = { key, tokens, chain, peak: formulas.fastest(rest) };
     return memory;
