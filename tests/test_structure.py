@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2789,
     "specdec_book/recordings": 1306,
-    "specdec_book/viz": 12454,
+    "specdec_book/viz": 12436,
     "specdec_lite": 3779,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2355,
@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/site": 3472,
     "tests/texts": 167,
     "tests/training": 1102,
-    "tests/viz": 4292,
+    "tests/viz": 4289,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

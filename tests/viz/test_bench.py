@@ -42,7 +42,11 @@ def top_two(q):
     return masses / masses.sum()
 
 
-def propose(token_from, row_of):
+def same(q):
+    return q
+
+
+def propose(token_from=same, row_of=same):
     """Return a drafter of one token, drawn from token_from(q) and proposed with row_of(q)."""
 
     def draft(draft_distribution, gamma, rng):
@@ -54,13 +58,10 @@ def propose(token_from, row_of):
 
 def argmax_bonus(proposal, target_probs, rng):
     verdict = speculative_sampling(proposal, target_probs, rng)
-    return (
-        verdict
-        if verdict.kind == "recovered"
-        else Verdict(
-            verdict.path, int(target_probs[len(verdict.path)].argmax()), "bonus", verdict.tests
-        )
-    )
+    if verdict.kind == "recovered":
+        return verdict
+    best = int(target_probs[len(verdict.path)].argmax())
+    return Verdict(verdict.path, best, "bonus", verdict.tests)
 
 
 def drop_unlikely(draft_distribution, gamma, rng):
@@ -70,23 +71,22 @@ def drop_unlikely(draft_distribution, gamma, rng):
     return Proposal(TokenTree.chain(tokens), q[None][: len(tokens)])
 
 
-same = lambda q: q
 keep_p = lambda p, q: p
 accept_zero = lambda p, q, x: 1.0 if q[x] == 0 else ratio(p, q, x)
 REFERENCES = {
-    "exact": (speculative_sampling, propose(same, same)),
-    "match": (sample_and_match, propose(same, same)),
-    "once": (rejection_sampling, propose(same, same)),
-    "likeliest": (walk(lambda p, q, x: float(x == int(p.argmax())), keep_p), propose(same, same)),
-    "confidence": (walk(lambda p, q, x: float(p[x]), keep_p), propose(same, same)),
-    "at_least": (walk(lambda p, q, x: float(p[x] >= q[x]), keep_p), propose(same, same)),
-    "lenient": (lenient(0.5), propose(same, same)),
-    "from_q": (walk(ratio, lambda p, q: q), propose(same, same)),
-    "from_p": (walk(ratio, keep_p), propose(same, same)),
-    "bonus_argmax": (argmax_bonus, propose(same, same)),
-    "soft_argmax": (speculative_sampling, propose(lambda q: one_hot(int(q.argmax()), q), same)),
-    "before_temperature": (speculative_sampling, propose(lambda q: q**2 / (q**2).sum(), same)),
-    "accept_zero": (walk(accept_zero, residual), propose(same, top_two)),
+    "exact": (speculative_sampling, propose()),
+    "match": (sample_and_match, propose()),
+    "once": (rejection_sampling, propose()),
+    "likeliest": (walk(lambda p, q, x: float(x == int(p.argmax())), keep_p), propose()),
+    "confidence": (walk(lambda p, q, x: float(p[x]), keep_p), propose()),
+    "at_least": (walk(lambda p, q, x: float(p[x] >= q[x]), keep_p), propose()),
+    "lenient": (lenient(0.5), propose()),
+    "from_q": (walk(ratio, lambda p, q: q), propose()),
+    "from_p": (walk(ratio, keep_p), propose()),
+    "bonus_argmax": (argmax_bonus, propose()),
+    "soft_argmax": (speculative_sampling, propose(lambda q: one_hot(int(q.argmax()), q))),
+    "before_temperature": (speculative_sampling, propose(lambda q: q**2 / (q**2).sum())),
+    "accept_zero": (walk(accept_zero, residual), propose(row_of=top_two)),
     "dropped": (speculative_sampling, drop_unlikely),
 }
 
@@ -118,9 +118,8 @@ def test_only_lossless_rules_emit_p():
     covering = [i for i, (p, q) in enumerate(PAIRS) if all(b > 0 for a, b in zip(p, q) if a > 0)]
     for name in RULES:
         pairs = covering if name == "once" else range(len(PAIRS))
-        distances = [
-            theory.total_variation(PAIRS[i][0], emitted_distribution(name, i)) for i in pairs
-        ]
+        emitted = {i: emitted_distribution(name, i) for i in pairs}
+        distances = [theory.total_variation(PAIRS[i][0], row) for i, row in emitted.items()]
         assert (max(distances) < 1e-12) == (name in ("exact", "match", "once")), name
 
 
@@ -155,13 +154,11 @@ def test_bench_in_a_browser(used):
     page.get_by_role("button", name="Draw 10,000").press("Enter")
     says(page, ".sdl-task-state", "Solved")
     says(page, "[aria-live=polite]", "is inside the band")
-    bar = page.get_by_label("q(A)").bounding_box()
-    page.mouse.move(
-        bar["x"] + bar["width"] * float(page.get_by_label("q(A)").input_value()),
-        bar["y"] + bar["height"] / 2,
-    )
+    bar, share = page.get_by_label("q(A)"), float(page.get_by_label("q(A)").input_value())
+    left, top, width, height = bar.bounding_box().values()
+    page.mouse.move(left + share * width, top + height / 2)
     page.mouse.down()
-    page.mouse.move(bar["x"] + bar["width"] * 0.2, bar["y"] + bar["height"] / 2, steps=4)
+    page.mouse.move(left + 0.2 * width, top + height / 2, steps=4)
     page.mouse.up()
     p, q = page.evaluate("[model.get('p'), model.get('q')]")
     assert q[0] == pytest.approx(0.2, abs=0.05) and sum(q) == pytest.approx(1)
