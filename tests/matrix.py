@@ -17,11 +17,10 @@ import torch
 from architectures import examine
 from models_zoo import PROMPT, TYPES, hugging_face, native
 from registry import DRAFTERS, NATIVE_ONLY, RULES
-from text_laws import TINY, distance, exact_text_law, own_text_law, random_law
+from text_laws import TINY, bias, distance, exact_text_law, own_text_law, random_law
 
 from specdec_book import recordings
 from specdec_lite import CausalLM, acceptance as a, generate
-from specdec_lite.acceptance import block_distribution, joint_distribution
 from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling
 
@@ -59,14 +58,11 @@ def total_variation(rule, propose, gamma: int, sampling: Sampling) -> float | No
     for seed, zeros in ((0, False), (1, False), (2, True), (3, True)):
         target, draft = (adjusted(random_law(seed + shift, 3, zeros), sampling) for shift in (0, 9))
         try:
-            emitted = block_distribution(target, draft, rule, gamma, propose).completed(
-                target, gamma + 1
-            )
+            worst = max(worst, bias(target, draft, rule, gamma, propose))
         except ValueError as refusal:
             if rule is a.exact_match and "one-hot" in str(refusal):
                 return None
             raise
-        worst = max(worst, (emitted - joint_distribution(target, gamma + 1)).abs().sum().item() / 2)
     return worst
 
 
