@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 432,
     "specdec_book/exercises": 2789,
     "specdec_book/recordings": 1306,
-    "specdec_book/viz": 12436,
+    "specdec_book/viz": 12423,
     "specdec_lite": 3779,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2355,

@@ -239,8 +239,7 @@ function render(context) {
       { name: "machine", text: "Machine", options: model.get("machines") },
       ...SLIDERS,
       ...ASSUMPTIONS,
-      ...boxesOf(ROUND),
-      ...boxesOf(TABLE),
+      ...boxesOf([...ROUND, ...TABLE]),
     ],
     charts: {
       round: {

@@ -203,9 +203,8 @@ function complete(part, lane, i) {
   const flying = [...box.children];
   const from = hasOwn ? [...starts.slice(0, flying.length - 1), starts.at(-1)] : starts;
   const ends = flying.map(placeOf);
-  flying.forEach((node, k) =>
-    fly(node, move(from[k], ends[k]), DECIDE * (k === flying.length - 1 && decided >= 0 ? decided + 1 : k)),
-  );
+  const orderOf = (k) => (k === flying.length - 1 && decided >= 0 ? decided + 1 : k);
+  flying.forEach((node, k) => fly(node, move(from[k], ends[k]), DECIDE * orderOf(k)));
 }
 
 // Shows a lane at a time. While it plays, a frame does one thing: the words of a pass move in one, and the guesses of
@@ -253,20 +252,14 @@ function panelOf(id, { races, about }, controls) {
   const recording = [view.details, make("p", {}, overall(races)), make("p", {}, about)];
   const fold = foldOf("How it was recorded", ...recording);
   fold.className = "sdl-race-about";
-  view.root = make(
-    "section",
-    { class: "sdl sdl-fates sdl-race", "aria-label": "A race of plain and speculative decoding" },
-    make(
-      "div",
-      { class: "sdl-frame" },
-      view.verdict,
-      view.spoken,
-      view.request,
-      ...view.parts.map(({ node }) => node),
-      make("div", { class: "sdl-row sdl-race-controls" }, ...controls.moves, ...menuParts, key),
-      fold,
-    ),
-  );
+  const lanes = view.parts.map(({ node }) => node);
+  const bar = make("div", { class: "sdl-row sdl-race-controls" }, ...controls.moves, ...menuParts, key);
+  const parts = [view.verdict, view.spoken, view.request, ...lanes, bar, fold];
+  const attributes = {
+    class: "sdl sdl-fates sdl-race",
+    "aria-label": "A race of plain and speculative decoding",
+  };
+  view.root = make("section", attributes, make("div", { class: "sdl-frame" }, ...parts));
   return view;
 }
 

@@ -159,17 +159,15 @@ function drawGrid(grid, round, moment, options, before) {
     row.firstChild.classList.toggle("sdl-lit", kind === "pass");
   });
   const lengths = formulas.lengths(round, moment);
+  const entry = (name, position) => {
+    const isCached = position < lengths[name];
+    const isCut = !isCached && position < (before?.[name] ?? 0);
+    const marks = `${isCached ? " sdl-held" : ""}${isCut ? " sdl-cut" : ""}`;
+    return cell({ class: `sdl-round-cell sdl-of-${name}${marks}` });
+  };
+  const places = [...round.rows.keys(), round.rows.length];
   const strip = (name) =>
-    cells(
-      `${name}'s cache`,
-      ...Array.from({ length: round.rows.length + 1 }, (_, column) => {
-        const position = round.context - 1 + column;
-        const isCached = position < lengths[name];
-        const isCut = !isCached && position < (before?.[name] ?? 0);
-        const marks = `${isCached ? " sdl-held" : ""}${isCut ? " sdl-cut" : ""}`;
-        return cell({ class: `sdl-round-cell sdl-of-${name}${marks}` });
-      }),
-    );
+    cells(`${name}'s cache`, ...places.map((column) => entry(name, round.context - 1 + column)));
   grid.style.setProperty("--sdl-places", round.rows.length + 1);
   grid.replaceChildren(
     ...cells("words", cell({ class: "sdl-round-guess sdl-prompt" }, root), ...drafts),
@@ -364,19 +362,17 @@ function render({ model, el }) {
   const about = model.get("about");
   bar.node.classList.add("sdl-round-moves");
   bar.node.append(input, output);
-  const root = make(
-    "section",
-    { class: "sdl sdl-fates sdl-round", "aria-label": "One round of speculative decoding" },
-    make(
-      "div",
-      { class: "sdl-frame" },
-      bar.node,
-      make("p", { class: "sdl-round-text" }, text),
-      grid,
-      make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
-      make("div", { class: "sdl-row sdl-round-tabs" }, tabs, ...(about ? [make("small", {}, about)] : [])),
-    ),
+  const frame = make(
+    "div",
+    { class: "sdl-frame" },
+    bar.node,
+    make("p", { class: "sdl-round-text" }, text),
+    grid,
+    make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
+    make("div", { class: "sdl-row sdl-round-tabs" }, tabs, ...(about ? [make("small", {}, about)] : [])),
   );
+  const label = "One round of speculative decoding";
+  const root = make("section", { class: "sdl sdl-fates sdl-round", "aria-label": label }, frame);
   const wordCount = Math.max(...recorded.flatMap(({ rows }) => rows.map(({ words }) => words.length)));
   take(rounds);
   const draw = () => {
@@ -412,9 +408,8 @@ function render({ model, el }) {
   if (model.get("autoplay") && !bar.isCalm) watcher.observe(root);
   if (model.get("autoplay") && bar.isCalm && now() === 0)
     set(moments.findLastIndex((moment) => moment.round === 0));
-  const rejection = moments.findIndex(
-    ({ round, row, kind }) => kind === "verdict" && !rounds[round].rows[row].tests[0].kept,
-  );
+  const isRejection = ({ round, row, kind }) => kind === "verdict" && !rounds[round].rows[row].tests[0].kept;
+  const rejection = moments.findIndex(isRejection);
   const offPaper = endOnPaper(now, set, rejection < 0 ? last() : rejection, opening);
   const open = ({ detail }) => {
     watcher.disconnect();
