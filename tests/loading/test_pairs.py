@@ -283,7 +283,7 @@ WRONG = [
     dict(rms_norm_eps="small"),
     dict(rope_theta=0),
     dict(rope_parameters=[1]),
-    dict(rope_parameters=[[1]]),
+    dict(layer_types="full_attention", model_type="qwen2"),
     dict(rope_scaling="llama3", rope_parameters=None),
 ]
 """The error names the file and the entry."""
