@@ -1,11 +1,14 @@
 """A bandit plays the drafter with the most tokens per cost; `automatic` makes one from times T(k)."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from heads_zoo import random_head
 from models_zoo import PROMPT, native, perturbed, shipped
 
 from specdec_lite import TokenTree, generate
+from specdec_lite.contract import Context
 from specdec_lite.drafters import (
     BanditDrafter,
     EagleDrafter,
@@ -15,6 +18,7 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.bandit import LONGEST, best_length, follow
 from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import Sampling, SeededRng
 
 TARGET = native(num_layers=3)
 GOOD, BAD = ModelDrafter(TARGET, 3), ModelDrafter(perturbed(TARGET, 3.0, seed=5), 3)
@@ -82,6 +86,17 @@ def test_what_a_text_accepts_of_a_draft():
     assert follow(tree, [8, 9]) == (2, True) == follow(tree, [8, 9, 4])
     assert follow(tree, [8, 4]) == (1, True) and follow(tree, [7]) == (1, True)
     assert follow(tree, [5]) == (0, True)
+
+
+def test_a_lookup_is_measured_when_the_text_decides_it():
+    context = Context(torch.tensor([1, 2, 3, 4, 1]), None, Sampling(0.0), SeededRng(0), 9, 48)
+    session = BanditDrafter([PromptLookupDrafter(3, 1)], discount=1.0).start(context)
+    for text in ([], [2], [2, 3], [2, 3, 4]):  # its first draft, token by token
+        assert session.arms[0].tokens == 2
+        session.propose(
+            replace(context, tokens=torch.cat((context.tokens, torch.tensor(text).long())))
+        )
+    assert session.arms[0].tokens == 2 + 4
 
 
 # The automatic choice ------------------------------------------------------------------------------
