@@ -204,6 +204,7 @@ def test_a_curve_finds_where_a_draft_breaks_even():
 def test_without_decoding_it_agrees_with_the_loop(concluded):
     measured, sound = concluded
     assert measured.parity == measured.in_batch == 1
+    assert all(online == offline for online, offline, _ in measured.openings)
     assert measured.alone.keys() == {1, 2, 3, 5, 9, 17, "draft"}
     assert set(sound.offline) == {"code", "data", "prose"}
     for rates in sound.offline.values():
