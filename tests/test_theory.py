@@ -278,6 +278,7 @@ def test_one_more_draft_pays_iff_its_probability_beats_c_times_the_speedup(alpha
     assert abs(longer - now) < 1e-12 or (longer > now) == (margin > 0)
 
 
+@pytest.mark.filterwarnings("error")
 def test_numbers_give_numbers_and_arrays_broadcast():
     assert isinstance(theory.expected_tokens(0.5, 2), float)
     assert theory.optimal_gamma(0.5, 0.6) == (0, 1.0)
