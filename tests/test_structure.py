@@ -155,7 +155,7 @@ BUDGETS = {
     "specdec_lite/simulation": 1419,
     "specdec_lite/texts": 536,
     "specdec_lite/training": 2542,
-    "tests": 9410,
+    "tests": 9409,
     "tests/acceptance": 683,
     "tests/benchmarks": 860,
     "tests/book": 1574,
