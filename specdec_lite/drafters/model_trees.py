@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from heapq import nsmallest
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from specdec_lite.drafters.trees import (
     without_replacement,
 )
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.measure.timing import Costs
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import fed_tokens
 from specdec_lite.transfer import download
@@ -144,7 +146,7 @@ class FixedTreeSession(ModelTreeSession):
         return self.drafter.siblings.level(rows, counts, context.rng)
 
 
-# Sequoia: the best shape by sibling acceptance rates ---------------------------------------------
+# Sequoia: the best shape by sibling acceptance rates and measured times -------------------------
 # Source: Chen et al. 2024.
 
 RATES = (0.792, 0.076, 0.036, 0.025)
@@ -160,6 +162,8 @@ class SequoiaDrafter(FixedTreeDrafter):
         depth: largest number of levels, ≥ 1; None: 16.
         rates: how often the first, second, … sibling is accepted, measured with
             `trees.sibling_rates`; the default is that of the shipped pair.
+        costs: costs from `timing.measure_costs`. If given, the tree has the most expected tokens
+            per *second*, and may be empty.
     """
 
     def __init__(
@@ -168,8 +172,17 @@ class SequoiaDrafter(FixedTreeDrafter):
         nodes: int = 16,
         depth: int | None = None,
         rates: Sequence[float] = RATES,
+        costs: Costs | None = None,
     ):
-        super().__init__(draft, best_shape(rates, checks.whole("nodes", nodes, 1), depth))
+        nodes, seconds = checks.whole("nodes", nodes, 1), None
+        if costs is not None:
+            ks = sorted(costs.target)
+            times = [costs.target[k] for k in ks]
+            nodes = min(nodes, ks[-1] - 1)
+            # Timed during decoding, with the choice of the token: closer to what a round pays.
+            drafting, rest = costs.draft_in_loop or costs.draft or 0.0, costs.overhead or 0.0
+            seconds = lambda n, d: np.interp(1 + n, ks, times).item() + d * drafting + rest
+        super().__init__(draft, best_shape(rates, nodes, depth, seconds))
 
 
 # SpecExec: the most probable tree of a draft model ----------------------------------------------

@@ -374,8 +374,16 @@ def check_ranks(tree: TokenTree, levels: int, vocab_size: int) -> TokenTree:
     return tree
 
 
-def best_shape(rates: Sequence[float], nodes: int, depth: int | None = None) -> TokenTree:
+def best_shape(
+    rates: Sequence[float],
+    nodes: int,
+    depth: int | None = None,
+    seconds: Callable[[int, int], float] | None = None,
+) -> TokenTree:
     """Return the tree with the largest expected number of accepted tokens.
+
+    With seconds(n, d) of a round of n nodes in d levels: the tree with the most expected tokens per
+    second, which is the empty one if drafting does not pay.
 
     A dynamic program over (nodes, levels, siblings): a sibling exists only if all earlier ones do,
     since draws are tested in order. If rates fall with the rank, the result is that of
@@ -399,6 +407,11 @@ def best_shape(rates: Sequence[float], nodes: int, depth: int | None = None) -> 
                 if total.max() > 0:
                     first[d, b, n] = 1 + int(total.argmax())
                     value[d, b, n] = total.max()
+    if seconds is not None:
+        sizes = [(0, 0), *((n, d) for d in range(1, depth + 1) for n in range(1, nodes + 1))]
+        nodes, depth = max(
+            sizes, key=lambda size: (1 + value[size[1], 0, size[0]]) / seconds(*size)
+        )
     ranks: list[int] = []
     parents: list[int] = []
     queue = [(-1, nodes, depth)]

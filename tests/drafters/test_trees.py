@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, native, perturbed
 
-from specdec_lite import TokenTree, stream
+from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import k_seq, sample_and_match, speculative_sampling
 from specdec_lite.drafters import (
     FixedTreeDrafter,
@@ -22,6 +22,7 @@ from specdec_lite.drafters.trees import (
     sibling_rates,
     with_replacement,
 )
+from specdec_lite.measure.timing import Costs
 from specdec_lite.proposal import Step
 
 TARGET = native()
@@ -159,8 +160,18 @@ def test_expected_tokens_of_the_toy_example(nodes, tree, chain):
     assert expected_tokens(balanced([1] * nodes), TOY) == pytest.approx(chain, abs=5e-3)
 
 
-def test_sequoia_drafts_the_best_shape():
+def test_sequoia_drafts_the_best_shape_and_takes_the_clock_into_account():
     assert SequoiaDrafter(DRAFT, 16, 2, TOY).tree == best_shape(TOY, 16, 2)
+    of = lambda nodes, target, **costs: (
+        SequoiaDrafter(DRAFT, nodes, None, TOY, Costs(target, **costs)).tree
+    )
+    flat, steep = {1: 1.0, 65: 1.0}, {k: float(k) for k in (1, 2, 33)}
+    assert of(32, flat) == best_shape(TOY, 32) and len(of(64, {1: 1.0, 9: 1.0})) == 8
+    assert len(of(32, steep)) == 0 and len(of(8, steep, overhead=50.0)) == 8
+    assert of(16, flat, draft=9.0, draft_in_loop=1.0) == of(16, flat, draft=1.0) != of(16, flat)
+    drafter = SequoiaDrafter(DRAFT, 16, costs=Costs(steep))
+    assert drafter.limits().nodes == 0
+    assert generate(TARGET, PROMPT, drafter, 8).stats.tokens == 8
 
 
 def test_rates_are_counted_from_the_tests():
