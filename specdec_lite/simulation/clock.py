@@ -110,13 +110,13 @@ def one_after_another(record: Record, gamma: int) -> Replay:
     return saguaro(record, gamma, fan=None)
 
 
-def saguaro(record: Record, gamma: int, fan: int | None = 3) -> Replay:
+def saguaro(record: Record, gamma: int, fan: int | None = 3, batch: float = 1.0) -> Replay:
     """Schedule Saguaro: during verification, prepare drafts for the likely verdicts.
 
     For every possible number of accepted tokens, the draft predicts the `fan` likeliest tokens that
-    may follow, and drafts after each of them in one batch, which takes as long as one draft. If the
-    verdict is among them, the next draft is ready; otherwise it is drafted after the verdict.
-    Source: arXiv 2603.03251 (Saguaro).
+    may follow, and drafts after each of them in one batch, which takes `batch` times as long as one
+    draft. If the verdict is among them, the next draft is ready; otherwise it is drafted after the
+    verdict. Source: arXiv 2603.03251 (Saguaro).
     """
     whole("gamma", gamma, 1)
     clock = Clock()
@@ -136,7 +136,8 @@ def saguaro(record: Record, gamma: int, fan: int | None = 3) -> Replay:
             # at rank 1. The bonus token after a fully accepted block may have rank 0.
             rank = record.ranks[position - 1] + (accepted == gamma)
             hit = 1 <= rank <= fan
-            prepared = clock.run("draft", gamma * record.draft, start, "prepare", float(hit))
+            duration = batch * gamma * record.draft
+            prepared = clock.run("draft", duration, start, "prepare", float(hit))
             ready = max(prepared, end) if hit else None
     return Replay(clock, len(record.ranks), rounds)
 
