@@ -173,9 +173,9 @@ def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
 
 
 def without_comments(script: str) -> str:
-    """Return a script without the comments that have lines of their own; the page loads less."""
+    """Return a script without indentation and comments on lines of their own; the page loads less."""
     script = re.sub(r"^ */\*\*.*?\*/\n", "", script, flags=re.M | re.S)
-    return re.sub(r"^ *//.*\n", "", script, flags=re.M)
+    return re.sub(r"^\s+", "", re.sub(r"^ *//.*\n", "", script, flags=re.M), flags=re.M)
 
 
 def modules(name: str) -> dict[str, str]:
