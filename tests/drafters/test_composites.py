@@ -228,10 +228,6 @@ def test_a_rule_of_chains_refuses_a_tree_inside_a_composite_before_any_model_run
             prepare(TARGET, PROMPT, drafter, 8, 1.0, rule=block_verification)
 
 
-def test_a_cascade_of_the_target_itself_is_always_accepted():
-    same = d.CascadeDrafter(TARGET, d.ModelDrafter(perturbed(TARGET), 2), 5)
-    out = generate(TARGET, PROMPT, same, 60, 1.0, seed=0)
-    assert out.stats.acceptance_rate == 1.0
+def test_the_inner_rounds_of_a_perfect_cascade_emit_three_tokens_each():
     whole = d.CascadeDrafter(TARGET, d.ModelDrafter(TARGET, 2), 6)
-    steps = list(stream(TARGET, PROMPT, whole, 60))
-    assert all(step.draft_passes <= 4 for step in steps), "inner rounds emit three tokens each"
+    assert all(step.draft_passes <= 4 for step in stream(TARGET, PROMPT, whole, 60))

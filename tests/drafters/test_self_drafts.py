@@ -29,12 +29,9 @@ def rate(drafter, **options):
     return generate(TARGET, PROMPT, drafter, **options or SAMPLED).stats.acceptance_rate
 
 
-def test_a_draft_that_skips_nothing_is_the_target():
-    """Nothing is skipped, every chunk is selected, or the window is as wide as the text."""
-    assert rate(SparseCacheDrafter(TARGET, 0, 500, 3)) == 1.0
+def test_a_draft_that_skips_something_is_not_the_target():
+    """One that skips nothing is in the table of perfect drafts in test_drafters.py."""
     assert rate(SparseCacheDrafter(TARGET, 1, 1, 3)) < 1.0
-    assert rate(LayerSkipDrafter(TARGET, [], 3)) == 1.0
-    assert rate(SparseCacheDrafter(TARGET, 0, 1, 3, Chunks([1], 500, 1))) == 1.0
     assert rate(LayerSkipDrafter(TARGET, [(3, "mlp")], 3)) < 1.0
 
 

@@ -186,10 +186,6 @@ def test_a_seed_gives_the_same_text_at_any_gamma_and_coupling_accepts_more(gamma
     )
     assert coupled.tokens.tolist() == apart.tokens.tolist() == text(None, wanted=200)
     assert coupled.stats.acceptance_rate > apart.stats.acceptance_rate + 0.1
-    same = generate(
-        MODEL, PROMPT, CoupledDrafter(ModelDrafter(MODEL, gamma)), 60, 1.0, rule=same_noise
-    )
-    assert same.stats.acceptance_rate == 1.0
 
 
 class Counting(SeededRng):
