@@ -17,6 +17,7 @@ from specdec_lite.acceptance import (
     speculative_sampling,
     walk,
 )
+from specdec_lite.drafters.trees import Family, read_children
 from specdec_lite.tree import TokenTree
 
 # Ways to draft ------------------------------------------------------------------------------------
@@ -102,10 +103,20 @@ def draw_tree(siblings, count):
     """Return a draft of γ levels with siblings of `drafters.trees`: equal ones share a node."""
 
     def children(q, rng):
-        family = siblings(q, count, rng)
+        (family,) = read_children([siblings(q, count, rng)])
         return [(token, one_hot(token, q) if row is None else row) for token, row in family]
 
     return grow(children, merge="nodes")
+
+
+def backwards(siblings):
+    """Return siblings of `drafters.trees` in the opposite order."""
+
+    def draw(*arguments):
+        family = siblings(*arguments)
+        return Family(family.tokens.flip(0), family.masses.flip(0), family.rows[::-1])
+
+    return draw
 
 
 def adjusted_too_late(sharpen):

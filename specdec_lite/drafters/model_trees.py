@@ -1,7 +1,7 @@
 """Token trees drafted by a model: of a fixed shape, of Sequoia's, or of the likeliest tokens."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 
 import numpy as np
@@ -18,6 +18,7 @@ from specdec_lite.drafters.trees import (
     Siblings,
     best_shape,
     expand_tree,
+    read_children,
     with_replacement,
     without_replacement,
 )
@@ -83,7 +84,7 @@ class FixedTreeDrafter(ModelTreeDrafter):
     def __init__(self, draft: CausalLM, tree: TokenTree, siblings: Siblings = without_replacement):
         super().__init__(draft)
         self.tree = instance("tree", tree, TokenTree, "a TokenTree, the shape")
-        self.siblings = instance("siblings", siblings, Siblings)
+        self.siblings = instance("siblings", siblings, Callable, "a function of drafters.trees")
 
     def start(self, context: Context) -> "FixedTreeSession":
         return FixedTreeSession(self, context)
@@ -142,8 +143,10 @@ class FixedTreeSession(ModelTreeSession):
             most = min(max(counts), len(rows[0]))
             best = torch.stack(rows).topk(most).indices.tolist()
             return [[(token, None) for token in row[:n]] for row, n in zip(best, counts)]
-        rows = [context.sampling(row) for row in rows]
-        return self.drafter.siblings.level(rows, counts, context.rng)
+        draw = self.drafter.siblings
+        pairs = [(context.sampling(row), n) for row, n in zip(rows, counts) if n]
+        drawn = iter(read_children([draw(row, n, context.rng) for row, n in pairs]))
+        return [next(drawn) if n else [] for n in counts]
 
 
 # Sequoia: the best shape by sibling acceptance rates and measured times -------------------------

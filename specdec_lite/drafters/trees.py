@@ -5,7 +5,6 @@ At the end are shapes for drawn trees. `model_trees` has the drafters.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
 
 import numpy as np
 import torch
@@ -116,7 +115,7 @@ def expand_ranked_tree(
             tokens.append(best[upload(parents, best.device), upload(wanted, best.device)])
         else:
             drawn = [
-                without_replacement.draw(row, len(ranks.children(node)), context.rng)
+                without_replacement(row, len(ranks.children(node)), context.rng)
                 for row, node in zip(context.sampling(logits), fed)
             ]
             tokens.append(torch.cat([family.tokens for family in drawn]))
@@ -220,40 +219,23 @@ class Family:
     rows: Sequence[Tensor | None]
 
 
-class Siblings:
-    """A way to draw the children of a node: siblings(row [V], count, rng) → list of `Child`.
-
-    Args:
-        draw: draw(row [V], count ≥ 1, rng) → their `Family`.
-    """
-
-    def __init__(self, draw: Callable[[Tensor, int, Rng], Family]):
-        self.draw = draw
-        update_wrapper(self, draw)
-
-    def __reduce__(self) -> str:
-        return self.draw.__qualname__  # a pickle refers to it by name, as to any function
-
-    def __call__(self, row: Tensor, count: int, rng: Rng) -> list[Child]:
-        return self.level([row], [count], rng)[0]
-
-    def level(self, rows: Sequence[Tensor], counts: Sequence[int], rng: Rng) -> list[list[Child]]:
-        """Draw the children of several nodes, one at least, and read all of them together."""
-        places = [place for place, count in enumerate(counts) if count > 0]
-        families = [self.draw(rows[place], counts[place], rng) for place in places]
-        host = download(
-            tokens=torch.cat([family.tokens for family in families]),
-            masses=torch.cat([family.masses for family in families]),
-        )
-        numbers = zip(host["tokens"], host["masses"])
-        children: list[list[Child]] = [[] for _ in rows]
-        for place, family in zip(places, families):
-            pairs = zip(family.rows, numbers)
-            children[place] = [(int(token), row) for row, (token, mass) in pairs if mass > 0]
-        return children
+Siblings = Callable[[Tensor, int, Rng], Family]
+"""siblings(row [V], count ≥ 1, rng) draws the children of a node."""
 
 
-@Siblings
+def read_children(families: Sequence[Family]) -> list[list[Child]]:
+    """Return the children of some nodes, at least one, which are read together."""
+    host = download(
+        tokens=torch.cat([family.tokens for family in families]),
+        masses=torch.cat([family.masses for family in families]),
+    )
+    numbers = zip(host["tokens"], host["masses"])
+    return [
+        [(int(token), row) for row, (token, mass) in zip(family.rows, numbers) if mass > 0]
+        for family in families
+    ]
+
+
 def without_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     """Draw different tokens one after another, each with the renormalised row it was drawn from.
 
@@ -270,7 +252,6 @@ def without_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     return Family(torch.cat(tokens), torch.cat(masses), rows)
 
 
-@Siblings
 def with_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     """Draw tokens independently. Equal tokens become one node with two draws.
 
@@ -280,7 +261,6 @@ def with_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     return Family(tokens, torch.ones_like(tokens), [row] * count)
 
 
-@Siblings
 def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> Family:
     """Choose the `count` − 1 likeliest tokens, and before them draw one from the rest of the row.
 
@@ -292,7 +272,7 @@ def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> Family:
     """
     best = row.topk(min(count - 1, len(row)))
     # The drawn sibling comes first in order, but from what the chosen ones leave.
-    drawn = without_replacement.draw(row.index_fill(-1, best.indices, 0), 1, rng)
+    drawn = without_replacement(row.index_fill(-1, best.indices, 0), 1, rng)
     return Family(
         torch.cat((drawn.tokens, best.indices)),
         torch.cat((drawn.masses, best.values)),

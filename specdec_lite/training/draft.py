@@ -25,6 +25,7 @@ from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, initialize, train
 from specdec_lite.training.losses import DIVERGENCES, forward_kl, log_acceptance, reverse_kl
 from specdec_lite.training.own_text import own_text, token_hash
+from specdec_lite.training.texts import batch_order
 
 HEAD_SIZE = 64
 MAX_CHARACTERS = 12
@@ -97,11 +98,7 @@ def distill(
     Shapes: texts [N, n].
     """
     data = texts.split(plan.batch)
-    batch_of_step = [
-        int(number)
-        for epoch in range(-(-plan.steps // len(data)))
-        for number in np.random.default_rng((plan.seed, epoch)).permutation(len(data))
-    ]
+    order = batch_order(len(data), plan.steps)
 
     def loss(rows: Tensor) -> Tensor:
         log_q = draft(rows[:, :-1])[:, start - 1 :].float().log_softmax(-1)
@@ -110,7 +107,7 @@ def distill(
         return divergence(log_probs(rows)[:, start - 1 : -1], log_q).mean()
 
     def source(first: int):
-        return (data[number] for number in batch_of_step[first : plan.steps])
+        return (data[number] for number in order[first:])
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return train(draft, loss, {"texts": texts}, plan, path, source=source)

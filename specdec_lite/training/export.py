@@ -1,6 +1,6 @@
-"""Export of EAGLE and Medusa heads and of block diffusion to folders for vLLM, beside the target.
+"""Export of EAGLE heads and of block diffusion to folders for vLLM, beside the target.
 
-vLLM's methods are "eagle", "eagle3", "medusa" and "dflash".
+vLLM's methods are "eagle", "eagle3" and "dflash".
 """
 
 import json
@@ -12,7 +12,7 @@ from torch import Tensor
 from specdec_lite.checks import whole
 from specdec_lite.drafters.block_diffusion import BlockHead
 from specdec_lite.drafters.eagle import Eagle1Head, Eagle3Head, FeatureHead
-from specdec_lite.drafters.heads import OutputHead, ReducedHeads
+from specdec_lite.drafters.heads import OutputHead
 from specdec_lite.engine.hf_state import FUSED, split_sizes, to_hf_state
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import config_to_hf
@@ -85,33 +85,6 @@ def write_folder(
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     cast = {n: w.to(dtype) if w.is_floating_point() else w for n, w in tensors.items()}
     return write(folder / "model.safetensors", cast, {})
-
-
-def export_medusa(
-    folder: str | Path, heads: ReducedHeads, target: CausalLM, dtype: torch.dtype = torch.bfloat16
-) -> Path:
-    """Write config.json and model.safetensors for vLLM's `speculative_config`.
-
-    The configuration is {"method": "medusa", "model": folder, "num_speculative_tokens": number of
-    heads}. vLLM drafts a chain: the likeliest token of every head. It drafts from the target's
-    whole vocabulary, not from the heads' own: version 0.32 has a token_map for a reduced
-    vocabulary but rejects files that contain one.
-    """
-    if not isinstance(heads, ReducedHeads):
-        raise ValueError(f"heads is a {type(heads).__name__}: must be ReducedHeads")
-    config = {
-        "architectures": ["MedusaModel"],
-        "model_type": "medusa",
-        "hidden_size": target.hidden_size,
-        "vocab_size": target.vocab_size,
-        "truncated_vocab_size": target.vocab_size,
-        "num_heads": heads.count,
-        "num_hidden_layers": 1,
-        "original_lm_head": True,
-    }
-    tensors = {f"blocks.{i}.layers.0.weight": matrix.T for i, matrix in enumerate(heads.up)}
-    tensors["lm_heads.0.weight"] = target.projection
-    return write_folder(folder, config, tensors, dtype)
 
 
 def export_blocks(

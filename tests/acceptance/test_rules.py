@@ -10,7 +10,7 @@ from functools import partial
 import broken
 import pytest
 import torch
-from broken import draw_tree, grow
+from broken import backwards, draw_tree, grow
 from hypothesis import given, settings, strategies as st
 from text_laws import bias, random_law
 
@@ -29,6 +29,7 @@ from specdec_lite.acceptance import (
     traversal_verification,
 )
 from specdec_lite.drafters.trees import (
+    Family,
     drawn_then_chosen,
     merge,
     with_replacement,
@@ -63,9 +64,9 @@ INDEPENDENT = {
 TREES = INDEPENDENT | {
     "without replacement": draw_tree(without_replacement, 2),
     "all tokens without replacement": grow(broken.without_replacement(3)),
-    "chosen": draw_tree(lambda q, *_: [(token, None) for token in q.topk(2).indices.tolist()], 2),
+    "chosen": draw_tree(lambda q, *_: Family(*q.topk(2)[::-1], [None] * 2), 2),
     "drawn, then chosen": draw_tree(drawn_then_chosen, 2),
-    "chosen, then drawn": draw_tree(lambda *each: drawn_then_chosen(*each)[::-1], 2),
+    "chosen, then drawn": draw_tree(backwards(drawn_then_chosen), 2),
     "two drafts merged": two_drafts,
     "uneven": uneven,
 }

@@ -28,8 +28,8 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.block_diffusion import BlockParts, read_blocks
 from specdec_lite.drafters.eagle import Eagle3Head, read_eagle
-from specdec_lite.drafters.heads import ReducedHeads, read_medusa
-from specdec_lite.training.export import export, export_blocks, export_medusa
+from specdec_lite.drafters.heads import read_medusa
+from specdec_lite.training.export import export, export_blocks
 
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=24).tokens
 WORDS = tuple(token for token in range(47, 0, -1) if token % 3)
@@ -322,12 +322,6 @@ EXPORTED = {
         )
         for words in (0, 20)
     },
-    "Medusa": (
-        lambda: ReducedHeads(32, 3, 48).double().requires_grad_(False),
-        *(export_medusa, lambda folder: read_medusa(folder, TARGET)),
-        {"lm_heads.0.weight", *(f"blocks.{i}.layers.0.weight" for i in range(3))},
-        dict(architectures=["MedusaModel"], truncated_vocab_size=48, num_heads=3),
-    ),
 }
 """Name → make, write, read, the names of vLLM's tensors, and entries of its config."""
 
@@ -351,16 +345,25 @@ def test_an_exported_head_is_read_back(make, write, read, names, entries, tmp_pa
     if (file := tmp_path / "mask_embedding.pt").exists():
         file.unlink()
         assert torch.equal(read(tmp_path).embedding.weight[0], TARGET.embed(torch.tensor(47)))
-    if isinstance(head, ReducedHeads):
-        assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 3
-        x = torch.randn(32).double()
-        theirs = [x + F.silu(stored[f"blocks.{i}.layers.0.weight"] @ x) for i in range(3)]
-        assert torch.allclose(head(x), torch.stack(theirs))
-        for name in ("blocks.0.layers.0.bias", "lm_heads.1.weight"):
-            write(tmp_path, head, TARGET, torch.float64)
-            edit(CHECKPOINTS["EAGLE-3"], tmp_path, {}, {name: (48, 32)})
-            with pytest.raises(ValueError, match=name):
-                read(tmp_path)
+
+
+def test_medusa_heads_as_vllm_stores_them_compute_what_they_do_there(tmp_path):
+    matrices, x = torch.randn(3, 32, 32).double(), torch.randn(32).double()
+    own = {f"blocks.{i}.layers.0.weight": matrix for i, matrix in enumerate(matrices)}
+    own["lm_heads.0.weight"] = TARGET.projection.clone()  # a copy for each head may be stored
+    for more in ("", "blocks.0.layers.0.bias", "lm_heads.1.weight"):
+        save_file(
+            own | ({more: torch.zeros(48, 32)} if more else {}), tmp_path / "model.safetensors"
+        )
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "medusa", "num_heads": 3}))
+        if more:
+            with pytest.raises(ValueError, match=more):
+                read_medusa(tmp_path, TARGET)
+            continue
+        drafter = MedusaDrafter.from_pretrained(TARGET, tmp_path)
+        assert drafter.limits().levels == 3 and torch.allclose(
+            drafter.heads(x), x + F.silu(matrices @ x)
+        )
 
 
 # What is refused ----------------------------------------------------------------------------------
