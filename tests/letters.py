@@ -7,10 +7,13 @@ from specdec_lite.engine.transformer import Transformer, TransformerConfig
 
 
 class Letters:
-    """A tokenizer with one character per token, over 24 letters."""
+    """A tokenizer with one character per token, of `size` tokens: its code modulo the size."""
+
+    def __init__(self, size: int = 24):
+        self.size = size
 
     def encode(self, text):
-        return [ord(letter) % 24 for letter in text]
+        return [ord(letter) % self.size for letter in text]
 
     def decode(self, ids):
         return "".join(chr(97 + i) for i in ids)

@@ -194,8 +194,7 @@ def check_losses() -> None:
     model, size = native_model(target), target.hidden_size
     model.requires_grad_(False)
     rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0)).to("cuda")
-    exits = torch.nn.ModuleDict({"1": ExitHead(size, 1)}).to("cuda")
-    exit_loss(model, exits, torch.arange(40), rows).backward()
+    exit_loss(model, ExitHead(size, 1).to("cuda"), torch.arange(40), rows).backward()
     rows_loss(model, LookaheadRows(size, 2).to("cuda"), rows).backward()
     anchors = torch.tensor([3, 5], device="cuda")
     states = target.score(rows, target.new_cache(3), hidden_layers=("final",)).detached().hidden

@@ -20,7 +20,7 @@ from specdec_lite.drafters.chain import (
     draft_chain,
     draft_rows,
 )
-from specdec_lite.drafters.heads import ExitHead, check_heads
+from specdec_lite.drafters.heads import ExitHead, check_heads, check_size
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.models import ModelDrafter
 from specdec_lite.engine.cache import Cache, sublayers
@@ -358,10 +358,7 @@ class PassDrafter(Pretrained, RoundDrafter):
     def __init__(self, target: CausalLM, lookahead: LookaheadRows):
         self.target = checks.native("target", target)
         rows = lookahead.rows
-        if rows.shape[1] != target.hidden_size:
-            raise ValueError(
-                f"lookahead has rows of size {rows.shape[1]}: target's have {target.hidden_size}"
-            )
+        check_size("lookahead has rows", rows.shape[1], target)
         self.rows = rows.detach().to(target.device, target.dtype)
 
     def limits(self) -> Limits:

@@ -135,12 +135,6 @@ def initialize(module: Module) -> Module:
     return module
 
 
-def exits(layers: tuple[int, ...], trainer: "Trainer") -> nn.ModuleDict:
-    """Return one adapter per exit, trained together; the first of them is stored."""
-    size = trainer.target.hidden_size
-    return nn.ModuleDict({str(layer): ExitHead(size, layer, min(256, size)) for layer in layers})
-
-
 def lookahead_rows(trainer: "Trainer") -> LookaheadRows:
     """Return three look-ahead rows (PaSS) near the mean embedding."""
     rows = LookaheadRows(trainer.target.hidden_size, 3)
@@ -292,11 +286,12 @@ def own(trainer: "Trainer") -> dict[str, np.ndarray]:
     return trainer.own_stream
 
 
-def exits_row(layers: tuple[int, ...], steps: int) -> Method:
-    """Return the row of adapters for early exits."""
+def exit_row(layer: int, steps: int) -> Method:
+    """Return the row of an adapter for an early exit."""
     windows = Plan(steps, 2e-3, 4, 128, 256, warmup=10, weight_decay=0.0)
     loss = lambda t, batch: exit_loss(native_model(t.target), t.head, t.own_tokens, batch.tokens)
-    return Method(build=partial(exits, layers), loss=loss, windows=windows, stream=own, bits=16)
+    build = lambda t: ExitHead(t.target.hidden_size, layer, min(256, t.target.hidden_size))
+    return Method(build=build, loss=loss, windows=windows, stream=own, bits=16)
 
 
 def pass_row(steps: int) -> Method:
@@ -346,7 +341,7 @@ HEADS: dict[str, dict[str, Method]] = {
             bits=16,
             report=medusa_report,
         ),
-        "early_exit": exits_row((2, 3, 4, 6), 400),
+        "early_exit": exit_row(2, 400),
         "pass_rows": pass_row(300),
         "eagle1": feature_row(Eagle1Head, "1", epochs=1.5, words=2048, texts=2048),
         "hass": feature_row(Eagle1Head, "hass", epochs=1.5, words=2048, texts=2048),
@@ -359,7 +354,7 @@ HEADS: dict[str, dict[str, Method]] = {
         "hydra": anchor_row(lambda t: HydraHeads(t.target.hidden_size, 4), 1e-3),
     },
     "smollm2": {
-        "early_exit": exits_row((10, 15, 20), 200),
+        "early_exit": exit_row(10, 200),
         "pass_rows": pass_row(80),
         "eagle1": feature_row(Eagle1Head, "1", epochs=1.5, words=12_000),
         "eagle3": feature_row(
@@ -413,7 +408,8 @@ class Trainer:
             part, _ = self.stored()
             trained = load(start, self.target, lambda **config: copy.deepcopy(part))
             part.load_state_dict(trained.state_dict())
-        layers = tuple(dict.fromkeys((*getattr(self.head, "layers", ()), "final")))
+        reads = self.head.layers if isinstance(self.head, FeatureHead | BlockHead) else ()
+        layers = tuple(dict.fromkeys((*reads, "final")))
         self.features = Features(self.target, work / "features", layers)
 
     @cached_property
@@ -512,7 +508,7 @@ class Trainer:
         """Return the part of the head that is stored, and the arguments that rebuild it."""
         part = self.head
         if isinstance(part, nn.ModuleDict):
-            part = part["correction"] if "correction" in part else next(iter(part.values()))
+            part = part["correction"]
         if isinstance(part, BlockHead):
             return part, part.sizes
         return part, asdict(part.config) if isinstance(part, Transformer) else part.config

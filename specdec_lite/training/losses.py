@@ -6,10 +6,10 @@ of target and draft. Every divergence is [...], in nats except for total variati
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.heads import ExitHead, Heads
 from specdec_lite.drafters.self_drafts import LookaheadRows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
@@ -142,33 +142,28 @@ def mean_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor) ->
 
 
 @torch.no_grad()
-def exit_states(model: Transformer, tokens: Tensor, layers: list[int]) -> dict[int, Tensor]:
-    """Return the hidden states [B, n, d] after some blocks, each through the model's final norm.
+def exit_states(model: Transformer, tokens: Tensor, layer: int) -> Tensor:
+    """Return the hidden states [B, n, d] after a block, through the model's final norm.
 
     Shapes: tokens [B, n].
     """
-    states: dict = dict.fromkeys(layers)
-    model(tokens, layers=max(layers), keep=states, head=False)
-    return {layer: model.norm(states[layer]) for layer in layers}
+    states: dict = {layer: None}
+    model(tokens, layers=layer, keep=states, head=False)
+    return model.norm(states[layer])
 
 
-def exit_loss(model: Transformer, exits: nn.ModuleDict, vocabulary: Tensor, rows: Tensor) -> Tensor:
-    """Return the sum of the exits' mean cross-entropies on the next token.
+def exit_loss(model: Transformer, adapter: ExitHead, vocabulary: Tensor, rows: Tensor) -> Tensor:
+    """Return an exit's mean cross-entropy on the next token.
 
     Distributions are over `vocabulary` [k], the tokens that occur in the text. Shapes: rows [B, n + 1].
     """
-    layers = sorted(int(name) for name in exits)
     vocabulary = vocabulary.to(model.head.weight.device)
     label_of = vocabulary.new_zeros(model.config.vocab_size)
     label_of[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
     projection = model.head.weight.detach()[vocabulary]
     labels = label_of[rows[:, 1:].flatten()]
-    states = exit_states(model, rows[:, :-1], layers)
-    losses = []
-    for layer in layers:
-        logits = exits[str(layer)](states[layer]) @ projection.T
-        losses.append(F.cross_entropy(logits.float().flatten(0, 1), labels))
-    return torch.stack(losses).sum()
+    logits = adapter(exit_states(model, rows[:, :-1], adapter.layers)) @ projection.T
+    return F.cross_entropy(logits.float().flatten(0, 1), labels)
 
 
 def lookahead_chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from letters import Letters
 from models_zoo import VOCABULARY, logits_of, native
 
 from specdec_lite import load_pair, theory
@@ -12,13 +13,6 @@ from specdec_lite.training.losses import forward_kl, hybrid
 TARGET = native(dtype=torch.float32, max_positions=64)
 TEXTS = torch.randint(0, VOCABULARY, (16, 12), generator=torch.Generator().manual_seed(3))
 PLAN = Plan(60, 1e-2, 8, warmup=5)
-
-
-class Letters:
-    """A tokenizer whose tokens are the code points of letters."""
-
-    def encode(self, text):
-        return [ord(letter) for letter in text]
 
 
 def train_draft(log_probs, folder, plan=PLAN):
@@ -63,9 +57,9 @@ def test_without_a_target_the_draft_learns_the_text(tmp_path):
 
 def test_windows_start_at_lines():
     text = "\n".join(f"{number:03d} and so on, and so on" for number in range(200))
-    rows = draft.text_windows([text], Letters(), 20, 15)
+    rows = draft.text_windows([text], Letters(128), 20, 15)
     assert rows.shape == (20, 15) and all(chr(row[0]).isdigit() for row in rows)
-    assert draft.text_windows([text], Letters(), 20, 15).equal(rows)
+    assert draft.text_windows([text], Letters(128), 20, 15).equal(rows)
 
 
 def test_the_command_saves_a_draft_that_loads_with_its_target(tmp_path):

@@ -1,7 +1,5 @@
 """Features: hidden states stored once, and never read for another target or text."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from models_zoo import hugging_face, native
@@ -53,21 +51,6 @@ def test_a_second_head_or_run_needs_no_pass(tmp_path, monkeypatch):
     Features(target, tmp_path)(WINDOWS.flip(1))
     Features(target, tmp_path, (1,))(WINDOWS)
     assert len(passes) == 4, "other tokens and other layers have files of their own"
-
-
-def test_an_interrupted_write_leaves_no_readable_file(tmp_path, monkeypatch):
-    target = native()
-    straight = Features(target, tmp_path / "straight")(WINDOWS)["final"]
-
-    def interrupted(self, data):
-        self.open("wb").write(data[:99])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "write_bytes", interrupted)
-        Features(target, tmp_path / "cut")(WINDOWS)
-    assert not list((tmp_path / "cut").iterdir()), "the half-written file was removed"
-    assert Features(target, tmp_path / "cut")(WINDOWS)["final"].equal(straight)
 
 
 def test_gradients_of_a_loss_on_features_reach_the_head(tmp_path):

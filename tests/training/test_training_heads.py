@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from heads_zoo import random_correction, random_head, random_heads
+from letters import Letters
 from models_zoo import native
 
 from specdec_lite import TokenTree, drafters, generate
@@ -310,19 +311,14 @@ def test_the_pairs_texts_are_the_targets_continuations(tmp_path, monkeypatch):
         assert text.ids[6:].tolist() == plain.tokens.tolist()
 
 
-class Letters:
-    """A tokenizer of 40 tokens: the code of a character modulo 40."""
-
-    encode = staticmethod(lambda text: [ord(c) % 40 for c in text[:600]])
-
-
 def test_calibration_prompts_are_no_evaluation_prompts():
+    letters = Letters(40)
     used = {
-        tuple(Letters.encode(item["text"])[:96])
+        tuple(letters.encode(item["text"])[:96])
         for items in texts.evaluation_prompts().values()
         for item in items
     }
-    prompts = texts.calibration_prompts(Letters)
+    prompts = texts.calibration_prompts(letters)
     assert len(prompts) > 50 and prompts.shape[1] == 96
     assert not used & set(map(tuple, prompts.tolist()))
 

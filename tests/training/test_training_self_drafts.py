@@ -21,7 +21,7 @@ def exits(target, adapter=lambda states: states):
 
     def rows(context, drafted):
         text = torch.cat((context.tokens, drafted))[None]
-        states = exit_states(target.model, text, [2])[2][0, len(context.tokens) - 1 :]
+        states = exit_states(target.model, text, 2)[0, len(context.tokens) - 1 :]
         return target.model.head(adapter(states)).softmax(-1)
 
     return rows
