@@ -41,12 +41,8 @@ def command_line() -> argparse.ArgumentParser:
     pair.add_argument("--dtype", default="auto")
     pair.add_argument("--json", action="store_true", help="print JSON, for an issue tracker")
     line = commands.add_parser("explain", help="read what an engine printed, in the book's terms")
-    line.add_argument(
-        "text", nargs="?", help="a log line, counters or JSON; default standard input"
-    )
-    line.add_argument(
-        "--gamma", type=int, help="drafted tokens per round, if the text does not state it"
-    )
+    line.add_argument("text", nargs="?", help="a log line, counters or JSON; default: stdin")
+    line.add_argument("--gamma", type=int, help="drafted tokens per round, if the text has none")
     line.add_argument("--json", action="store_true")
     for name, words in (
         ("estimate", "say how to serve a target with drafts: seven rows, with their gain and band"),
@@ -64,7 +60,7 @@ def add_situation(parser: argparse.ArgumentParser) -> None:
     """Add the six inputs of a card, and those of a measured round."""
     parser.add_argument("target", help="a target of the page's menu, such as llama-70b")
     parser.add_argument("draft", help="auto: the method that the card recommends; or its name")
-    parser.add_argument("machine", metavar="card", help="hardware of the page's menu, as 4-h100")
+    parser.add_argument("machine", help="hardware of the page's menu, as 4-h100")
     parser.add_argument("--batch", type=int, default=1, help="concurrent requests")
     parser.add_argument("--context", type=int, default=1024, help="tokens of each request")
     parser.add_argument("--kind", default="chat", help="kind of output of the page's menu")

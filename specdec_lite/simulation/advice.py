@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from specdec_lite import theory
+from specdec_lite import checks, theory
 from specdec_lite.simulation import estimate as estimator, sizes
 from specdec_lite.simulation.estimate import Engine, Hardware, Network
 
@@ -52,6 +52,10 @@ def first(rules: list[dict], state: dict, key: str = "text") -> str:
 
 def state_of(inputs: dict) -> dict:
     """Return the facts that rules ask for, from the six inputs."""
+    menus = ("target", "machine", "kind", "engine")
+    inputs = inputs | {name: choice(name, inputs[name])["key"] for name in menus}
+    checks.whole("batch", inputs["batch"], 1, 512)
+    checks.whole("context", inputs["context"], 1)
     target, machine = choice("target", inputs["target"]), choice("machine", inputs["machine"])
     draft = next(each for each in target["drafts"] if inputs["kind"] not in each.get("except", ()))
     trained = draft.get("trained", 0)
@@ -60,8 +64,6 @@ def state_of(inputs: dict) -> dict:
     memory = math.inf if inputs["engine"] == "llama.cpp" else machine.get("memory", math.inf)
     state = {
         **inputs,
-        "target": target["key"],
-        "machine": machine["key"],
         "place": machine["key"] if machine["key"] in ("laptop", "apple") else "gpu",
         "experts": target.get("experts", False),
         "bits": target.get("bits", 16),
@@ -156,7 +158,7 @@ def card(inputs: dict) -> list[tuple[str, str]]:
             measured round at this batch.
 
     Raises:
-        ValueError: a key is in no menu, or the measured round contradicts the sizes.
+        ValueError: a key is in no menu, the batch is not in 1 … 512, or the measured round contradicts the sizes.
     """
     state = state_of(inputs)
     known = networks(state)

@@ -78,8 +78,10 @@ def test_each_situation_has_the_seven_rows_in_one_order():
 
 
 def test_an_input_outside_the_menus_is_named():
-    with pytest.raises(ValueError, match="target='gpt-2': must be one of llama-70b"):
-        advice.card(advice.TABLE["situations"][0]["inputs"] | {"target": "gpt-2"})
+    wrong = {"target": "gpt-2", "kind": "poem", "engine": "ollama", "batch": 513, "context": 0}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"^{name}={value!r}: must be"):
+            advice.card(advice.TABLE["situations"][0]["inputs"] | {name: value})
 
 
 def test_a_card_promises_no_gain_for_an_acceptance_that_nobody_measured():
