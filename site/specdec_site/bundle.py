@@ -20,7 +20,6 @@ SHEET, SCRIPT = "book.css", "book.js"
 ONLY_FOR = {
     "sphinx-design": "[class^=sd-], [class*=' sd-']",
     "design-tabs": ".sd-tab-set",
-    "togglebutton": ".toggle, .admonition.dropdown",
 }
 SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
 INLINE = ("documentation_options.js", "interactives.js")  # small, and needed while a page loads

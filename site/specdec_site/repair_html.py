@@ -5,7 +5,6 @@ latter names its rule of axe-core.
 """
 
 import functools
-import html
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +29,6 @@ from .execution import PROCESSES
 
 # their whitespace is text: the indentation of a trace is inside spans
 PRESERVED = {"pre", "textarea", "span", "del", "ins"}
-LICENSES = """<p class="component-author">© {year} {name} · text and figures:
-<a href="https://creativecommons.org/licenses/by/4.0/" rel="license">CC BY 4.0</a> · code:
-<a href="https://www.apache.org/licenses/LICENSE-2.0">Apache-2.0</a> ·
-<a href="{root}book/teach.html#cite">how to cite</a></p>"""
 THEME = """{
   const page = document.documentElement;
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -43,7 +38,7 @@ THEME = """{
 
 
 def remove_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """Remove the files of Thebe, MathJax and live widgets from a page.
+    """Remove the files of MathJax and live widgets from a page.
 
     Published pages run without a kernel, and their formulas are typeset during the build.
     """
@@ -54,19 +49,10 @@ def remove_live_code(app: Sphinx, pagename: str, templatename: str, context: dic
             f"{getattr(file, 'filename', file)} {attributes.get('type', '')}"
             f" {attributes.get('body', '')}"
         )
-        return not any(word in text for word in ("thebe", "widget-state", "mathjax", "MathJax"))
+        return not any(word in text for word in ("widget-state", "mathjax", "MathJax"))
 
     for kind in ("script_files", "css_files"):
         context[kind] = [file for file in context[kind] if is_used(file)]
-
-
-def remove_live_code_settings(soup: BeautifulSoup) -> None:
-    """Remove Thebe's settings."""
-    for script in soup.find_all("script"):
-        if script.get("type") == "text/x-thebe-config" or script.get_text().startswith(
-            "kernelName ="
-        ):
-            script.decompose()
 
 
 def name_landmarks(soup: BeautifulSoup) -> None:
@@ -147,14 +133,6 @@ def set_theme_early(soup: BeautifulSoup) -> None:
         script.string = THEME
 
 
-def use_one_logo(soup: BeautifulSoup) -> None:
-    """Use one picture for light and dark."""
-    for logo in soup.select(".logo__image.only-dark"):
-        logo.decompose()
-    for logo in soup.select(".logo__image.only-light"):
-        logo["class"] = ["logo__image"]
-
-
 def ask_predictions(soup: BeautifulSoup) -> None:
     """Show the question and the choices of each prediction above its folded answer.
 
@@ -198,18 +176,6 @@ def add_metadata(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-def state_licenses(soup: BeautifulSoup) -> None:
-    """Make the footer one line: authors, the licences of prose and of code, and how to cite."""
-    root = soup.html.get("data-content_root", "")
-    for footer in soup.select("footer .bd-footer-content__inner:has(.component-author)"):
-        authors = " ".join(footer.select_one(".component-author").get_text().split())
-        year = "".join(re.findall(r"\d{4}", footer.select_one(".copyright").get_text())[:1])
-        name = authors.replace("By The ", "the ").replace("By the ", "the ")
-        line = LICENSES.format(year=year, name=html.escape(name), root=root)
-        footer.clear()
-        footer.append(BeautifulSoup(line, "html.parser"))
-
-
 def caption_sources(soup: BeautifulSoup) -> None:
     """Make a paragraph with an ⓘ a caption: a browser would end the paragraph before the ⓘ."""
     for line in soup.select("article p:has(> details.sdl-source)"):
@@ -230,7 +196,6 @@ def mount_interactives(soup: BeautifulSoup) -> None:
 
 
 REPAIRS = (
-    remove_live_code_settings,
     name_landmarks,
     name_buttons,
     name_sections,
@@ -249,8 +214,6 @@ REPAIRS = (
     list_citations,
     remove_repeated_ids,
     set_theme_early,
-    use_one_logo,
-    state_licenses,
     caption_sources,
     mount_interactives,
     icons.draw_icons,
