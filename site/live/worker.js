@@ -20,6 +20,7 @@ const PATIENCE = 4500; // milliseconds that a plain run may take, approximately
 const MAX_GAMMA = 8;
 const REPEATS = 3; // timed runs with drafts, and as many without
 const PASSES = 5; // timed batches of passes of each width; REPEATS on a slow device
+const BATCH = 20; // milliseconds of a batch, at least: Firefox rounds its clock to one
 const FEWEST = 16; // tokens per run on the slowest device
 const INTERVAL = 100; // milliseconds between two messages with decoded text
 
@@ -167,13 +168,16 @@ function compare(engine, once, post) {
  *  prompt's length. The widths alternate, so that a device that slows down affects them all. Short passes are timed
  *  in batches, because browsers round their clock. */
 function costs({ target, draft, wanted }, ids) {
-  const slow = wanted < WANTED,
-    turns = slow ? REPEATS : PASSES;
+  const turns = wanted < WANTED ? REPEATS : PASSES;
   const fed = Array.from({ length: MAX_GAMMA + 1 }, (_, i) => ids[i % ids.length]);
-  const timed = (model, tokens, times) => {
-    const start = performance.now();
-    for (let i = 0; i < times; i++, model.length = ids.length) model.forward(tokens);
-    return (performance.now() - start) / times;
+  const timed = (model, tokens) => {
+    const start = clock();
+    let [count, time] = [0, 0];
+    for (; time < BATCH; time = clock() - start, count++) {
+      model.forward(tokens);
+      model.length = ids.length;
+    }
+    return time / count;
   };
   for (const model of [target, draft]) {
     model.length = 0;
@@ -182,8 +186,8 @@ function costs({ target, draft, wanted }, ids) {
   const passes = fed.map(() => []),
     drafts = [];
   for (let turn = 0; turn <= turns; turn++) {
-    fed.forEach((_, i) => passes[i].push(timed(target, fed.slice(0, i + 1), slow ? 1 : 2)));
-    drafts.push(timed(draft, fed.slice(0, 1), slow ? 2 : 20));
+    fed.forEach((_, i) => passes[i].push(timed(target, fed.slice(0, i + 1))));
+    drafts.push(timed(draft, fed.slice(0, 1)));
   }
   return { target: passes.map((each) => median(each.slice(1))), draft: median(drafts.slice(1)) };
 }

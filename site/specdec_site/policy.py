@@ -11,7 +11,8 @@ HEADER = "Content-Security-Policy"
 OWN = "'self' file:"
 """The page's host; a page that is a file may load files beside it."""
 RULES = {
-    "default-src": "'none'",
+    "default-src": OWN,  # Firefox loads the next page in advance
+    "frame-src": "'none'",
     "script-src": f"{OWN} 'unsafe-inline' 'wasm-unsafe-eval' blob:",
     "worker-src": f"{OWN} blob:",
     "style-src": f"{OWN} 'unsafe-inline'",
