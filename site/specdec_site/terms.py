@@ -48,8 +48,10 @@ class Term:
 
 def plain(tex: str) -> str:
     r"""Return TeX as a line of text: \(\mathrm{norm}(p - q)^+\) → norm(p - q)+."""
-    tex = re.sub(r"\\[()\[\]]|\\[,;:!]|\\(?:left|right|[bB]igg?[lr]?)(?![a-z])", "", tex)
+    tex = re.sub(r"\\[()\[\],;:!]|\\(?:begin|end)\{\w+\}", "", tex)
+    tex = re.sub(r"\\(?:left|right|[bB]igg?[lr]?)(?![a-z])", "", tex)
     part = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+    tex = re.sub(r"\\[dt]?frac\s*(\d)(\d)", r"\1/\2", tex)
     tex = re.sub(rf"\\[dt]?frac{part}{part}", r"(\1)/(\2)", tex).replace("^+", "+")
     tex = re.sub(r"\\([a-zA-Z]+)", lambda word: SIGNS.get(word[1], _named(word[1])), tex)
     return " ".join(re.sub(r"[{}$\\&]", "", tex).split())

@@ -23,7 +23,9 @@ def soup_of(text: str) -> BeautifulSoup:
         (r"\(T(\gamma + 1)/T(1)\)", "T(γ + 1)/T(1)"),
         (r"\[\frac{1-\alpha^{\gamma+1}}{1-\alpha}\]", "(1-α^γ+1)/(1-α)"),
         (r"\(\alpha \le \tau\)", "α ≤ τ"),
+        (r"\(1 - \tfrac12 \tau\)", "1 - 1/2 τ"),
         (r"\(\big(p - q\big)^+\)", "(p - q)+"),
+        (r"\[\begin{aligned}\beta &= 1 \\ &= \tau\end{aligned}\]", "β = 1 = τ"),
     ],
 )
 def test_a_formula_has_plain_text(tex, text):
