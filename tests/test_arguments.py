@@ -9,6 +9,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from specdec_lite.drafters.ngrams import Counts, NgramModel, SuffixArray
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu import graphs, on_device, whole_draft
 from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.grammar import Grammar
 from specdec_lite.loading import checkpoints
 from specdec_lite.loading.custom_generate import SpeculativeGenerate
 from specdec_lite.measure import machine

@@ -1,5 +1,6 @@
 """The live page's engine, run in node, agrees with the library on the same rounded weights."""
 
+import copy
 import json
 import random
 from itertools import product
@@ -98,7 +99,7 @@ EACH = ["target int8 relaxed", "draft int8 simd", "target float32 scalar"]
 )
 def test_logits_equal_those_of_pytorch(small, model, format, kernel):
     """Cover chunks of a long prompt, wide and narrow passes, grouped queries, an untied head and a
-    rollback.
+    rollback; one wrong weight would be noticed.
     """
     draw = random.Random(3)
     tokens, other = [[draw.randrange(64) for _ in range(61)] for _ in range(2)]
@@ -114,7 +115,11 @@ def test_logits_equal_those_of_pytorch(small, model, format, kernel):
         reference(getattr(small, model), tokens[:30] + other[30:]),
     )
     expected = np.concatenate([expected[0][:43], expected[1][30:42], expected[1][60:61]])
-    assert np.abs(logits(small, model, passes, format, kernel) - expected).max() < 1e-4
+    rows = logits(small, model, passes, format, kernel)
+    assert np.abs(rows - expected).max() < 1e-4
+    wrong = copy.deepcopy(getattr(small, model))
+    wrong.model.blocks[-1].down.weight[0, 0] += 0.05
+    assert np.abs(rows[:43] - reference(wrong, tokens)[:43]).max() > 1e-3
 
 
 @pytest.mark.slow
