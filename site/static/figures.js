@@ -196,10 +196,18 @@
     await Plotly.relayout(plot, { height: height + over });
   }
 
-  // A text beside its point that would leave the figure stands on the point's other side; a centered one moves.
+  // A text beside its point that would leave the figure stands on the point's other side; a centered one moves. The
+  // title below a narrow panel gets shorter lines.
   async function keepInside(plot) {
     const box = plot.getBoundingClientRect();
     const moves = {};
+    const title = plot.querySelector(".xtitle")?.getBoundingClientRect();
+    if (title?.right > box.right) {
+      const lines = plot._fullLayout.xaxis.title.text.split("<br>");
+      const share = (2 * box.right - title.left - title.right) / title.width;
+      const room = Math.floor(share * Math.max(...lines.map(({ length }) => length)));
+      moves["xaxis.title.text"] = wrap(lines.join(" "), room);
+    }
     for (const node of plot.querySelectorAll(".annotation[data-index]")) {
       const i = Number(node.dataset.index);
       const { xanchor, showarrow, xshift = 0 } = plot._fullLayout.annotations[i];
