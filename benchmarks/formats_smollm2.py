@@ -28,7 +28,7 @@ from specdec_lite.drafters.self_drafts import quantize
 from specdec_lite.engine.int4 import int4_bytes
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.measure.intervals import RESAMPLES, ratio
-from specdec_lite.measure.timing import pass_job, prefilled
+from specdec_lite.measure.timing import pass_jobs
 from specdec_lite.texts.benchmark_prompts import KINDS
 
 from .experiment import Run, experiment, packed_run
@@ -152,8 +152,7 @@ class Bench:
         text = torch.arange(1, CONTEXT + 1)
         jobs = {}
         for dtype, model in models.items():
-            cache = prefilled(model, text, 1, max(KS))
-            jobs |= {(dtype, k): pass_job(model, text, k, cache=cache) for k in KS}
+            jobs |= {(dtype, k): job for k, job in pass_jobs(model, text, KS).items()}
         times: dict[tuple, list[float]] = {key: [] for key in jobs}
         rng = np.random.default_rng(0)
         for job in jobs.values():

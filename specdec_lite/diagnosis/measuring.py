@@ -257,16 +257,14 @@ def time_passes(
 ) -> tuple[dict, dict[int, float]]:
     """Return ({k or "draft": seconds of a pass}, {B: T(B, nodes + 1) ÷ T(B, 1)})."""
     row = max((row for rows in domains.values() for row in rows), key=len)[:PROMPT]
-    jobs: dict[int | str, Callable] = {
-        k: timing.pass_job(target, row, k) for k in sorted({*KS, nodes + 1})
-    }
+    jobs: dict[int | str, Callable] = {**timing.pass_jobs(target, row, sorted({*KS, nodes + 1}))}
     if (draft := drafter.draft_model()) is not None:
         jobs["draft"] = timing.pass_job(draft, row, 1)
     alone = timing.interleaved(jobs, target.device, repeats=7, warmup=1)
     wide = {
-        (batch, k): timing.pass_job(target, row, k, batch)
+        (batch, k): job
         for batch in BATCHES
-        for k in (1, nodes + 1)
+        for k, job in timing.pass_jobs(target, row, (1, nodes + 1), batch).items()
     }
     spreads = timing.interleaved(wide, target.device, repeats=3, warmup=1)
     return alone, {batch: spreads[batch, nodes + 1] / spreads[batch, 1] for batch in BATCHES}

@@ -19,7 +19,7 @@ from specdec_lite.engine.cache import Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights
 from specdec_lite.measure.clocks import samples
-from specdec_lite.measure.timing import pass_job, prefilled
+from specdec_lite.measure.timing import pass_jobs
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.theory import expected_tokens
 
@@ -329,8 +329,7 @@ def measure(target: CausalLM, head: EagleDrafter | None) -> tuple[list[float], f
     Passes alternate. The shortest of each counts, which a busy machine disturbs least.
     """
     text = torch.arange(1, 1 + CONTEXT) % target.vocab_size
-    cache = prefilled(target, text, 1, LONGEST + 1)
-    jobs = {k: pass_job(target, text, k, cache=cache) for k in range(1, LONGEST + 2)}
+    jobs = pass_jobs(target, text, range(1, LONGEST + 2))
     passes = [min(seconds) for seconds in samples(jobs, target.device, REPEATS, 1).values()]
     if head is None:
         return passes, 0.0

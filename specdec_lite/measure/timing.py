@@ -89,15 +89,14 @@ def pass_job(
         prompt: token ids [n]; those beyond the model's vocabulary become its last.
         count: number of tokens in a row, or a tree, which is fed with its root as in a round.
         batch: number of equal rows.
-        cache: a cache that contains the prompt in `batch` rows, for jobs that alternate; None to
-            create one.
+        cache: a cache that contains the prompt in `batch` rows; None to create one.
     """
     tree = None
     if isinstance(count, TokenTree):
         tree = count
         count = 1 + len(tree)
     prompt = prompt.clamp(max=model.vocab_size - 1).to(model.device)
-    cache = prefilled(model, prompt, batch, count) if cache is None else cache
+    cache = _prefilled(model, prompt, batch, count) if cache is None else cache
     fed = prompt.repeat(count // len(prompt) + 1)[:count].expand(batch, -1)
 
     def job() -> None:
@@ -107,15 +106,25 @@ def pass_job(
     return job
 
 
-def prefilled(model: CausalLM, prompt: torch.Tensor, batch: int = 1, room: int = 0) -> Cache:
-    """Return a cache that contains the prompt.
+def pass_jobs(
+    model: CausalLM, prompt: torch.Tensor, ks: Sequence[int], batch: int = 1
+) -> dict[int, Callable[[], None]]:
+    """Return {k: job that scores k tokens after the prompt}; all jobs share one cache.
+
+    With static shapes every additional cache would be captured and stored.
 
     Args:
         model: the model to run.
         prompt: token ids [n].
+        ks: numbers of tokens per row.
         batch: number of equal rows.
-        room: tokens after the prompt to reserve space for.
     """
+    cache = _prefilled(model, prompt, batch, max(ks))
+    return {k: pass_job(model, prompt, k, batch, cache) for k in ks}
+
+
+def _prefilled(model: CausalLM, prompt: torch.Tensor, batch: int, room: int) -> Cache:
+    """Return a cache with the prompt [n] in each row, and with room for this many tokens more."""
     cache = model.new_cache(batch, capacity=len(prompt) + room)
     model.score(prompt.expand(batch, -1), cache, last=True)
     return cache
@@ -186,18 +195,10 @@ def pass_times(
         raise ValueError(f"batches={tuple(batches)}: all must be ≥ 1")
     ks = _check_passes("model", model, ks, context)
     text = _arbitrary(model, context)
-    caches = {batch: prefilled(model, text, batch, max(ks)) for batch in batches}
-    return spreads(
-        {
-            (batch, k): pass_job(model, text, k, batch, cache)
-            for batch, cache in caches.items()
-            for k in ks
-        },
-        model.device,
-        repeats,
-        warmup=1,
-        budget=budget,
-    )
+    jobs = {
+        (batch, k): job for batch in batches for k, job in pass_jobs(model, text, ks, batch).items()
+    }
+    return spreads(jobs, model.device, repeats, warmup=1, budget=budget)
 
 
 def measure_costs(
@@ -234,7 +235,7 @@ def measure_costs(
     draft = None if drafter is None else drafter.draft_model()
     if draft is not None and context + 1 > draft.max_positions:
         raise ValueError(f"context={context}: the drafter has {draft.max_positions} positions")
-    jobs: dict[int | str, Callable[[], None]] = {k: pass_job(target, text, k) for k in ks}
+    jobs: dict[int | str, Callable[[], None]] = {**pass_jobs(target, text, ks)}
     if draft is not None:
         jobs["draft"] = pass_job(draft, text, 1)
     seconds = interleaved(jobs, target.device)

@@ -11,6 +11,7 @@ from models_zoo import Wrapped, native, perturbed
 
 from specdec_lite import CausalLM, speculation, timing
 from specdec_lite.drafters import ModelDrafter
+from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.measure import clocks, machine, stamps
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
 from specdec_lite.proposal import Proposal
@@ -41,12 +42,13 @@ def test_jobs_alternate_and_the_warm_up_is_discarded(monkeypatch):
     assert medians == {"a": 2.0, "b": 20.0} and order == ["a", "b"] * 4
 
 
-def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
+@pytest.mark.parametrize("kind", [lambda model: model, lambda model: StaticLM(model, 64, (1, 5))])
+def test_every_cost_measures_the_passes_in_its_name(monkeypatch, kind):
     """Each timed job makes the passes of its name; a draft pass in the loop is a share of a round's
-    drafting.
+    drafting. With static shapes every additional cache would be captured and stored.
     """
-    target = native(dtype=torch.float32)
-    draft = native(dtype=torch.float32, num_layers=1)
+    target = kind(native(dtype=torch.float32))
+    draft = kind(native(dtype=torch.float32, num_layers=1))
     passes = {}
     decoded = []
     score = CausalLM.score
@@ -89,6 +91,10 @@ def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
     assert passes == {1: [(target, 1)], 5: [(target, 5)], "draft": [(draft, 1)]}
     assert costs == Costs({1: 10.0, 5: 12.0}, draft=2.0, draft_in_loop=4.0, overhead=1.0, round=8.5)
     assert decoded[1:] == [(target, [3, 1, 4], 24, 0.5)] * 3
+    if isinstance(target, StaticLM):
+        for model, sizes in ((target, {1, 5}), (draft, {1})):
+            ((slot,),) = model.backend.free.values()
+            assert {size for size, *_ in slot.programs} == sizes
 
 
 repeat = lambda context: Proposal(TokenTree.chain([int(context.tokens[-1])] * 3))
@@ -219,7 +225,7 @@ def test_the_state_and_versions_of_a_gpu_are_recorded(monkeypatch):
         raise FileNotFoundError(command[0])
 
     monkeypatch.setattr(stamps.subprocess, "run", is_missing)
-    assert timing.gpu_state("cuda") is None
+    assert timing.machine_state("cuda")["gpu"] is None
     assert stamps.versions_here("cuda")["driver"] == "unknown"
     assert "gpu" not in timing.machine_state() and "driver" not in stamps.versions_here("cpu")
 
