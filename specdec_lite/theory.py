@@ -198,6 +198,16 @@ def implied_alpha(tau: float, gamma: float) -> float:
     return 1.0 if tau == gamma + 1 else bisect(tokens, tau)
 
 
+def nearest_alpha(tau: float, gamma: float) -> float:
+    """Return the acceptance rate whose expected tokens are nearest to τ: 0 below 1, 1 above γ + 1.
+
+    Args:
+        tau: tokens per target pass, which may be a rounded number.
+        gamma: mean draft length ≥ 1.
+    """
+    return implied_alpha(min(max(tau, 1.0), gamma + 1), gamma)
+
+
 def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
     """Return the expected tokens per pass with a rate per position: 1 + α₁ + α₁α₂ + … + α₁⋯α_γ.
 

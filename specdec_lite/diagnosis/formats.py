@@ -299,7 +299,7 @@ def pooled(requests: list[Counts]) -> Counts:
     first = requests[0]
     if len(requests) == 1:
         return first
-    lengths: list = [request_length(each) for each in requests]
+    lengths: list = [printed_length(each) for each in requests]
     rounds: list = [each.drafts for each in requests]
     drafts = total(rounds)
     if total(lengths) is None or not drafts:
@@ -323,8 +323,8 @@ def pooled(requests: list[Counts]) -> Counts:
     )
 
 
-def request_length(counts: Counts) -> float | None:
-    """Return τ of one object, or None if it does not follow."""
+def printed_length(counts: Counts) -> float | None:
+    """Return τ as printed, or as the counts of tokens give it; None if they do not."""
     share = combined("/", counts.accepted, counts.drafts)
     return counts.tau if counts.tau is not None or share is None else 1 + share
 

@@ -8,7 +8,7 @@ was rejected. A mean acceptance length includes the bonus token. `formats` reads
 from dataclasses import asdict, dataclass
 
 from specdec_lite import checks, theory
-from specdec_lite.diagnosis.formats import TABLE, Counts, number, read
+from specdec_lite.diagnosis.formats import TABLE, Counts, number, printed_length, read
 
 TOLERANCE = 0.06
 """The most by which a printed τ may differ from 1 + Σ rates by position.
@@ -157,27 +157,13 @@ def check(counts: Counts) -> None:
 
 def conclude(counts: Counts, given: int | None) -> Reading:
     """Return what follows from checked counts, and from γ if the user gave it."""
-    rates, share, notes = counts.rates, counts.share, list(counts.notes)
-    tau = length(counts)
+    rates, share = counts.rates, counts.share
+    tau = printed_length(counts)
+    tau = 1 + sum(rates) if tau is None and rates else tau
     mean, slack = mean_gamma(counts, tau)
-    gamma = known_gamma(counts, tau, given, mean, slack)
-    is_shorter = mean is not None and gamma is not None and mean < gamma * (1 - slack)
-    if is_shorter:
-        notes.append(
-            f"drafts had {mean:.2f} tokens on average, at most {gamma:g}: a schedule, a threshold or"
-            " a short match ended them early"
-        )
-        gamma = mean
-        if rates:
-            notes.append(
-                "with such drafts the rates by position do not give accepted ÷ tested, except at"
-                " position 1; α is solved from τ and the mean length"
-            )
-    if rates and tau is not None and abs(tau - 1 - sum(rates)) > TOLERANCE:
-        notes.append(
-            f"1 + Σ rates by position = {1 + sum(rates):.2f}, but the printed length is {tau:.2f}:"
-            " the two cover different periods"
-        )
+    most = known_gamma(counts, tau, given, mean, slack)
+    is_shorter = mean is not None and most is not None and mean < most * (1 - slack)
+    gamma = mean if is_shorter else most
     if share is None and tau is not None and gamma:
         share = (tau - 1) / gamma
     profile: tuple[float, ...] = ()
@@ -190,7 +176,9 @@ def conclude(counts: Counts, given: int | None) -> Reading:
     tau_all = None
     if counts.steps and counts.accepted is not None:
         tau_all = 1 + counts.accepted / counts.steps
-    notes += notes_on(counts, share, alpha)
+    notes = notes_on(counts, tau, share, alpha)
+    if is_shorter:
+        notes = [*notes_on_short_drafts(mean, most, bool(rates)), *notes]
     return Reading(
         counts.engine,
         tau,
@@ -203,13 +191,35 @@ def conclude(counts: Counts, given: int | None) -> Reading:
         alpha_is_fitted=alpha is not None and not profile and not counts.tests_all,
         drafted_acceptance=share,
         missing=missing(counts, tau, gamma),
-        notes=tuple(notes),
+        notes=(*counts.notes, *notes),
     )
 
 
-def notes_on(counts: Counts, share: float | None, alpha: float | None) -> list[str]:
+def notes_on_short_drafts(mean: float | None, most: float | None, has_rates: bool) -> list[str]:
+    """Return what a reader of drafts that differ in length may get wrong."""
+    notes = [
+        f"drafts had {mean:.2f} tokens on average, at most {most:g}: a schedule, a threshold or"
+        " a short match ended them early"
+    ]
+    if has_rates:
+        notes.append(
+            "with such drafts the rates by position do not give accepted ÷ tested, except at"
+            " position 1; α is solved from τ and the mean length"
+        )
+    return notes
+
+
+def notes_on(
+    counts: Counts, tau: float | None, share: float | None, alpha: float | None
+) -> list[str]:
     """Return what a reader of the rates may get wrong."""
     notes = []
+    per_round = sum(counts.rates)
+    if counts.rates and tau is not None and abs(tau - 1 - per_round) > TOLERANCE:
+        notes.append(
+            f"1 + Σ rates by position = {1 + per_round:.2f}, but the printed length is {tau:.2f}:"
+            " the two cover different periods"
+        )
     if share is not None and alpha is not None and alpha - share > 0.02 and not counts.tests_all:
         notes.append(
             f"accepted ÷ drafted ({share:.2f}) is below α ({alpha:.2f}), since drafts after a"
@@ -222,15 +232,6 @@ def notes_on(counts: Counts, share: float | None, alpha: float | None) -> list[s
             " a fault there"
         )
     return notes
-
-
-def length(counts: Counts) -> float | None:
-    """Return τ as printed, or as it follows from the counts; None if it does not follow."""
-    if counts.tau is not None:
-        return counts.tau
-    if counts.accepted is not None and counts.drafts:
-        return 1 + counts.accepted / counts.drafts
-    return 1 + sum(counts.rates) if counts.rates else None
 
 
 def missing(counts: Counts, tau: float | None, gamma: float | None) -> tuple[str, ...]:
@@ -296,4 +297,4 @@ def solved_alpha(counts: Counts, tau: float | None, gamma: float | None) -> floa
         limit = gamma if counts.verified is None else counts.verified
     if tau is None or limit is None or limit < 1:
         return None
-    return theory.implied_alpha(min(max(tau, 1.0), limit + 1), limit)
+    return theory.nearest_alpha(tau, limit)

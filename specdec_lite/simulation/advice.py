@@ -101,9 +101,33 @@ def engine_of(state: dict, known: Sizes | None) -> Engine:
     )
 
 
-def alpha_for(tau: float, gamma: int) -> float:
-    """Return the acceptance rate at which rounds of γ drafts emit τ tokens, or as many as they can."""
-    return theory.implied_alpha(min(max(tau, 1.0), gamma + 1), gamma)
+def computed(state: dict, known: Sizes | None) -> tuple[list[tuple[int, int, int]], dict]:
+    """Return (γ by batch as ranges, facts of the schedule for the texts); empty without sizes."""
+    if known and state["use"] == "head":
+        engine = engine_of(state, known)
+        longest = TABLE["longest"][state["method"]]
+        alpha, context = state.get("alpha") or TABLE["alpha"], state["context"]
+        ranges = estimator.schedule(*known, alpha, context, engine=engine, longest=longest)
+        least = next((g for *_, g in ranges[::-1] if g), 1)
+        found = estimator.switch_off(*known, alpha, least, context, engine=engine, largest=LARGEST)
+        sure, lost = (batch - 1 if batch else f"{LARGEST} or more" for batch in found)
+        return ranges, {"least": least, "sure": sure, "lost": lost}
+    if quoting := networks(state | {"use": "ngram"}):
+        load = state["batch"], state["context"]
+        e = estimator.estimate(*quoting, None, 4, *load, tau=1.0, engine=engine_of(state, quoting))
+        return [], {"cost": f"{e.break_even:.2f}", "surely": f"{1 / e.low:.2f}"}
+    return [], {}
+
+
+def checkpoint_text(state: dict) -> str:
+    """Return the link of the draft's weights, the length they were trained at, and their notes."""
+    draft = state["draft"]
+    if state["use"] in ("none", "ngram"):
+        return "None."
+    link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if "/" in draft["repo"] else ""
+    stated = f"trained at {state['trained']:,} tokens" if state["trained"] else UNSTATED
+    parts = (link, stated * (state["method"] != "mtp"), draft["note"])
+    return "; ".join(part for part in parts if part) + "." + first(TABLE["notes"], state)
 
 
 def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int]]) -> str:
@@ -128,12 +152,12 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         verdict, origin = f"**{e.verdict}**", "given"
     else:
         least = e.tokens / e.low
-        sure = f"if your α is at least {alpha_for(least, gamma):.2f}"
+        sure = f"if your α is at least {theory.nearest_alpha(least, gamma):.2f}"
         verdict = f"**measure**; by its sizes it pays {sure}" if e.doubts else f"**pays {sure}**"
         verdict = verdict if least < gamma + 1 else "**measure**: no α is sure to pay"
         origin = "assumed, not measured"
         if tau:
-            found = alpha_for(tau, state.get("gamma", 3))
+            found = theory.nearest_alpha(tau, state.get("gamma", 3))
             origin += f"; if drafts made your τ, not a coin, enter α = {found:.2f}"
     doubts = "".join(f" Doubt: {doubt}." for doubt in e.doubts)
     need = (known[0].weights(ALL) + known[1].weights(ALL)) / 1e9
@@ -163,26 +187,12 @@ def card(inputs: dict) -> list[tuple[str, str]]:
     state = state_of(inputs)
     known = networks(state)
     target, machine = choice("target", state["target"]), choice("machine", state["machine"])
-    ranges: list[tuple[int, int, int]] = []
-    off: dict[str, object] = {}
-    if known and state["use"] == "head":
-        engine = engine_of(state, known)
-        longest = TABLE["longest"][state["method"]]
-        alpha, context = state.get("alpha") or TABLE["alpha"], state["context"]
-        ranges = estimator.schedule(*known, alpha, context, engine=engine, longest=longest)
-        least = next((g for *_, g in ranges[::-1] if g), 1)
-        found = estimator.switch_off(*known, alpha, least, context, engine=engine, largest=LARGEST)
-        sure, lost = (batch - 1 if batch else f"{LARGEST} or more" for batch in found)
-        off = {"least": least, "sure": sure, "lost": lost}
-    elif quoting := networks(state | {"use": "ngram"}):
-        load = state["batch"], state["context"]
-        e = estimator.estimate(*quoting, None, 4, *load, tau=1.0, engine=engine_of(state, quoting))
-        off = {"cost": f"{e.break_even:.2f}", "surely": f"{1 / e.low:.2f}"}
+    ranges, facts = computed(state, known)
     gamma = max(ranges[0][2], 1) if ranges else 1 if state["kind"] == "batch" else 3
-    draft, gpus = state["draft"], machine["gpus"]
+    gpus = machine["gpus"]
     values = state | {
         "target": target["repo"],
-        "draft": draft["repo"],
+        "draft": state["draft"]["repo"],
         "trained": f"{state['trained']:,}",
         "gamma": gamma,
         "root": gamma + 1,
@@ -194,26 +204,19 @@ def card(inputs: dict) -> list[tuple[str, str]]:
         "vllm_schedule": json.dumps(ranges),
         "sglang_schedule": json.dumps({str(b): {"candidate_steps": [g]} for b, _, g in ranges}),
         "vllm_positions": TABLE["vllm_positions"],
-        **off,
+        **facts,
     }
 
     def filled(text: str) -> str:
         return re.sub(r"\{(\w+)\}", lambda found: str(values.get(found[1], found[0])), text)
 
-    if state["use"] in ("none", "ngram"):
-        checkpoint = "None."
-    else:
-        link = f"[{draft['repo']}]({TABLE['hub']}/{draft['repo']})" if "/" in draft["repo"] else ""
-        stated = f"trained at {values['trained']} tokens" if state["trained"] else UNSTATED
-        parts = (link, stated * (state["method"] != "mtp"), draft["note"])
-        checkpoint = "; ".join(part for part in parts if part) + "." + first(TABLE["notes"], state)
     troubles = [filled(rule["text"]) for rule in TABLE["wrong"] if matches(rule["when"], state)][:3]
     rows = (
         filled(first(TABLE["do"], state)),
         f"```bash\n{filled(first(TABLE['lines'], state))}\n```\n{filled(first(TABLE['starts'], state))}",
-        checkpoint,
+        checkpoint_text(state),
         filled(gain_text(state, known, ranges)),
-        filled(first(TABLE["schedules"], {**state, "computed": off != {}})),
+        filled(first(TABLE["schedules"], {**state, "computed": facts != {}})),
         filled(first(TABLE["measure"], state)),
         "\n".join(f"{i}. {trouble}" for i, trouble in enumerate(troubles, 1)),
     )
