@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import ratio
 
 from .experiment import Run, experiment
@@ -46,12 +47,6 @@ for line in sys.stdin:
     out = generate(pair.target, prompts[index], drafters[method], tokens, temperature, seed=seed)
     print(json.dumps([out.stats.seconds, out.tokens.tolist()]), flush=True)
 """
-
-
-def revision(folder: Path) -> str:
-    """Return the short commit hash of a checkout."""
-    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def ask(process: subprocess.Popen, job: Any) -> Any:
@@ -123,5 +118,5 @@ def version_speed(
                 for temperature in (0, 1)
             }
         )
-    commits = {side: revision(folder) for side, folder in folders.items()}
+    commits = {side: stamps.commit(folder) for side, folder in folders.items()}
     return {**commits, "turns": turns, "rows": [*rows.values()]}

@@ -67,14 +67,9 @@ def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return 2 * size**3 / interleaved({"product": lambda: a @ a}, device, repeats=5)["product"]
 
 
-def gpu_state(device: str | torch.device) -> dict[str, str] | None:
-    """Return clocks, power and temperature of a GPU at this moment."""
-    return None if torch.device(device).type != "cuda" else query_gpu(device, GPU_STATE)
-
-
 def machine_state(device: str | torch.device = "cpu") -> dict:
     """Return what may disturb a measurement at this moment."""
-    gpu = {"gpu": gpu_state(device)} if torch.device(device).type == "cuda" else {}
+    gpu = {"gpu": query_gpu(device, GPU_STATE)} if torch.device(device).type == "cuda" else {}
     return gpu | {
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         "threads": torch.get_num_threads(),

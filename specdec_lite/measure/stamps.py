@@ -81,12 +81,11 @@ def versions_here(device: str | torch.device) -> dict[str, str]:
     }
 
 
-def commit() -> str:
-    """Return the commit of this checkout, or the version of the package if it is installed.
+def commit(root: Path = Path(__file__).parents[2]) -> str:
+    """Return the commit of a checkout, or the version of the package if it is installed.
 
     A "+" follows if anything but the recordings differs from the commit.
     """
-    root = Path(__file__).parents[2]
     git = ["git", f"--git-dir={root / '.git'}", f"--work-tree={root}"]
     changes = [*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)results"]
     try:
@@ -98,9 +97,7 @@ def commit() -> str:
         return version("specdec-lite")
 
 
-def stamp(
-    what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
-) -> dict:
+def stamp(what: str, command: str, device: str = "cpu") -> dict:
     """Return the stamp of a recording that is made now."""
     limits = (f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ)
     return {
@@ -108,7 +105,7 @@ def stamp(
         "date": date.today().isoformat(),
         "command": " ".join([*limits, command]),
         "machine": machine_name(device),
-        "versions": versions or versions_here(device),
+        "versions": versions_here(device),
         COMMIT: commit(),
         PROCESS: {"threads": torch.get_num_threads(), "openmp": openmp_settings()},
     }
