@@ -114,16 +114,15 @@ def test_every_algorithm_of_sglang_is_listed():
     assert algorithms <= set(ENGINES["sglang"]["methods"]) and len(algorithms) >= 3
 
 
+joined = lambda body: shlex.join(shlex.split(body.replace("\\\n", "")))
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_line_is_marked_as_parsed_if_the_parser_accepted_it(engine):
-    parsed = OPTIONS["parsed"][engine]
+    parsed, command = OPTIONS["parsed"][engine], made.ENGINES[engine].command
     assert parsed["version"] == ENGINES[engine]["version"]
     blocks = re.findall(r"([^\n]+)\n\n```bash\n(.*?)```", SERVE, re.S)
-    marked = [
-        (before, shlex.join(shlex.split(body.replace("\\\n", ""))))
-        for before, body in blocks
-        if made.ENGINES[engine].command in body
-    ]
+    marked = [(before, joined(body)) for before, body in blocks if command in body]
     assert len(marked) == len(parsed["lines"]) >= 4
     for before, line in marked:
         assert f"{parsed['version']}, parsed.**" in before and line in parsed["lines"], line
@@ -134,7 +133,7 @@ def test_what_happens_at_start_is_stated_beside_the_line(engine):
     """The results are those of `benchmarks.start_checks`, which runs the engines' own functions."""
     parsed = OPTIONS["parsed"][engine]
     after = dict(re.findall(r"```bash\n(.*?)```\n\n\*At start:\* ([^\n]*)", SERVE, re.S))
-    stated = {shlex.join(shlex.split(k.replace("\\\n", ""))): text for k, text in after.items()}
+    stated = {joined(body): text for body, text in after.items()}
     assert len(parsed["starts"]) == len(parsed["lines"])
     for line, found in zip(parsed["lines"], parsed["starts"]):
         assert not found.get("starts", "").startswith("stops"), (line, found)

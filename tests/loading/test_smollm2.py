@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import time
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +29,7 @@ from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading import gguf_file, smollm2
 from specdec_lite.loading.checkpoints import load_model
 from specdec_lite.loading.smollm2 import GGUF, WHEEL, smollm2_folder
-from specdec_lite.texts.smollm2_tasks import TASKS
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 QUESTION = "What is the capital of France?"
 STOP = 2
@@ -40,11 +41,6 @@ STOP = 2
 @pytest.fixture(scope="module")
 def loaded():
     return load_smollm2("cpu", "float32")
-
-
-def chat(tokenizer, text: str) -> list[int]:
-    messages = [{"role": "user", "content": text}]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
 
 def hugging_face_model(folder: Path) -> LlamaForCausalLM:
@@ -59,7 +55,7 @@ def hugging_face_model(folder: Path) -> LlamaForCausalLM:
     return model
 
 
-def assert_same_model(folder: Path, ids: list[int]) -> None:
+def assert_same_model(folder: Path, ids: Sequence[int]) -> None:
     """Check that weights are equal and logits differ by float32 rounding only; logits reach 40."""
     other, weights = hugging_face_model(folder), load_file(folder / "model.safetensors")
     state = other.state_dict()

@@ -80,11 +80,10 @@ def test_weights_saved_in_few_bits_load_within_rounding(bits, bound, tmp_path):
     """In a block of 32 the error is at most 1.3 steps, since the scale may leave the largest number
     out. Weights without blocks are rounded to bfloat16.
     """
-    target = native(dtype=torch.float32)
-    module = nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
+    build = lambda: nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
+    target, module = native(dtype=torch.float32), build()
     with torch.no_grad():
         module[0].weight[0] *= 100
-    build = lambda: nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
     path = save(tmp_path, module, target, {}, bits=bits)
     assert path.stat().st_size < 64 * 48 * (bits + 0.7) / 8 + 1200
     again = load(path, target, build)
@@ -122,11 +121,8 @@ def test_blocks_are_those_of_gguf():
 
 @pytest.mark.parametrize("bits", [4, 8, 16])
 def test_deflated_files_return_every_bit_and_plain_files_still_load(bits, tmp_path):
-    target, module = (
-        native(dtype=torch.float32),
-        nn.Sequential(nn.Linear(64, 48), nn.Embedding(9, 7)),
-    )
     build = lambda: nn.Sequential(nn.Linear(64, 48), nn.Embedding(9, 7))
+    target, module = native(dtype=torch.float32), build()
     path = save(tmp_path / "deflated", module, target, {}, bits=bits)
     metadata, tensors = read_stored(path, "")
     plain = {key: text for key, text in metadata.items() if key != "deflated"}
