@@ -6,18 +6,7 @@ import pytest
 from specdec_lite import theory
 from specdec_lite.simulation.clock import Clock, Record, amusd, one_after_another, pearl, saguaro
 
-FLAT = lambda tokens: 1.0
-
-
-def record(ranks, c=0.1, verify=FLAT):
-    return Record(ranks, c, verify)
-
-
-def random_ranks(alpha, count=4000, seed=0, others=9):
-    """Return ranks of a text whose positions are accepted with probability alpha."""
-    rng = np.random.default_rng(seed)
-    rejected = rng.integers(1, others, count)
-    return np.where(rng.random(count) < alpha, 0, rejected).tolist()
+record = lambda ranks, c=0.1: Record(ranks, c, lambda tokens: 1.0)
 
 
 def test_lanes_run_in_parallel_and_jobs_wait_for_their_lane():
@@ -28,7 +17,7 @@ def test_lanes_run_in_parallel_and_jobs_wait_for_their_lane():
 
 
 def test_one_after_another_follows_the_speedup_formula():
-    ranks = random_ranks(0.8)
+    ranks = (np.random.default_rng(0).random(4000) > 0.8).astype(int).tolist()
     replay = one_after_another(record(ranks), 6)
     assert replay.clock.now == pytest.approx(replay.rounds * 1.6)
     tokens = theory.expected_tokens(0.8, 6)
@@ -69,6 +58,8 @@ def test_amusd_by_hand():
     ends = [(span.start, span.end) for span in replay.clock.spans if span.lane == "target"]
     assert ends[:3] == [(0.5, 1.5), (1.5, 2.5), (2.5, 3.5)]
     assert ends[3][0] == 4.0
+    (first, *_) = [span for span in replay.clock.spans if span.lane == "draft"]
+    assert first.use == 4 * 0.5 / (first.end - first.start), "four of its drafts are in the text"
 
 
 @pytest.mark.parametrize("schedule", [pearl, saguaro, lambda text, gamma: amusd(text)])

@@ -89,6 +89,8 @@ def test_the_speedup_is_the_formula_of_the_chapters():
         assert e.tokens == theory.expected_tokens(0.8, gamma)
     assert estimate(DENSE, NONE, H100, 0.8, 4).draft == 0
     assert estimate(DENSE, SMALL, H100, None, 4, tau=3.0).tokens == 3.0
+    byte = estimate(replace(DENSE, bytes_per_weight=1.0), SMALL, H100, 0.8, 4)
+    assert byte.plain < estimate(DENSE, SMALL, H100, 0.8, 4).plain
 
 
 # The band and what a measurement does to it ----------------------------------------------------------
@@ -184,7 +186,7 @@ def setting(target: Network, draft: Network, gamma: int, batch: int, context: in
 
 
 def test_the_interactive_computes_the_same_costs():
-    points = list(itertools.product([1, 4, 16], [1, 64, 256], [0, 4096], [1, 4]))
+    points = list(itertools.product([1, 4, 16], [1, 64, 256], [0, 4096], [1, 2]))
     pairs = ((DENSE, SMALL), (MIXTURE, NONE), (DENSE, replace(HEAD, block=True)))
     for target, draft in pairs:
         for engine in (FITTED, replace(FITTED, factor=1.7, batch=8)):
