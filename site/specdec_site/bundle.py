@@ -17,10 +17,7 @@ from bs4 import BeautifulSoup, Tag
 
 SHEET, SCRIPT = "book.css", "book.js"
 # files of the theme's extensions → selector of the elements that they act on
-ONLY_FOR = {
-    "sphinx-design": "[class^=sd-], [class*=' sd-']",
-    "design-tabs": ".sd-tab-set",
-}
+ONLY_FOR = {"sphinx-design": "[class^=sd-], [class*=' sd-']", "design-tabs": ".sd-tab-set"}
 SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
 INLINE = ("documentation_options.js", "interactives.js")  # small, and needed while a page loads
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?\s*;""")
