@@ -165,6 +165,7 @@ def answer_calls() -> None:
 
     code = pickle.load(requests)
     importlib.import_module("scipy.optimize")
+    reply({"ready": True})
     for name in [name for name in sys.modules if name.startswith("specdec_book")]:
         if (module := sys.modules.pop(name)) is not answer:
             vars(module).clear()  # `__main__` refers to it
@@ -210,6 +211,7 @@ class Submission:
         read = lambda lines=self.lines: [*map(lines.put, process.stdout), lines.put(b"")]
         threading.Thread(target=read, daemon=True).start()
         self.send(self.code)
+        self.lines.get()  # it has imported PyTorch, which takes long on a busy machine
 
     def send(self, message: Any) -> None:
         """Send one message to the process."""
@@ -221,7 +223,6 @@ class Submission:
         try:
             if self.process is None:
                 self.start()
-                patience += PATIENCE  # it imports PyTorch first
             self.send((name, args))
             read = functools.partial(json.loads, object_hook=lambda found: found or ...)
             while "ask" in (reply := read(self.lines.get(timeout=patience))):
