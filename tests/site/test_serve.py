@@ -20,7 +20,7 @@ SOURCES = (
     "specdec_lite/theory.py",
     "specdec_book/viz/panel.py",
     "specdec_book/viz/static/bench.js",
-    "results/page-sizes/intel-r-xeon-r-processor.json",
+    "results/race/intel-r-xeon-r-processor.json",
     "_config.yml",
     "_toc.yml",
 )
