@@ -246,6 +246,7 @@ FRAMED = {
     ],
     "scoreboard": [{"cost": "bytes"}, {"setting": 2}],
     "log_line": [{"text": each["text"]} for each in formula("log_line", "presets")],
+    "explorer": [{"alpha": 1.0, "c": 0.0, "gamma": 24}],
 }
 """Settings, one after the other, at which a drawing is as wide as it gets."""
 
@@ -257,6 +258,11 @@ def test_its_drawing_stays_in_its_frame(opened, name: str, width: int):
     open_phone_folds(page)
     for setting in FRAMED[name]:
         assert outside_the_frame(page, setting) == [], setting
+    page.set_viewport_size({"width": BOOK + PHONE - width + 16, "height": 844})
+    pause(page, 100)
+    open_phone_folds(page)
+    pause(page, 100)
+    assert outside_the_frame(page, {}) == [], "it is drawn again after its width has changed"
 
 
 DRAGGED = [
