@@ -264,31 +264,25 @@ function render(context) {
   const { model } = context;
   const choices = [{ label: "your own values" }, ...presets];
   const matches = (choice) => NAMES.every((name) => !(name in choice) || choice[name] === model.get(name));
-  let preset = presets.find(matches) ?? null;
-  const change = (values, from = null) => {
-    const keepsMachine = Object.keys(values).every((name) => FREE.has(name));
-    preset = from ?? (keepsMachine ? preset : null);
+  let preset = presets.find(matches) ?? choices[0];
+  const change = (values) => {
+    if (!Object.keys(values).every((name) => FREE.has(name))) preset = choices[0];
     assign(model, values);
   };
-  const start = menu(
-    `${newId("roofline")}-preset`,
-    choices.map(({ label, group }, i) => ({ value: i, label, group })),
-    (value) => {
-      const picked = choices[value];
-      preset = null;
-      const given = NAMES.filter((name) => name in picked).map((name) => [name, picked[name]]);
-      if (picked.group) change({ cache: 0, ...Object.fromEntries(given) }, picked);
-      context.repaint(); // the model reports no change between two presets with the same values
-    },
-  );
+  const pick = (picked) => {
+    const given = NAMES.filter((name) => name in picked).map((name) => [name, picked[name]]);
+    if (picked.group) assign(model, { cache: 0, ...Object.fromEntries(given) });
+    preset = picked;
+    context.repaint(); // the model reports no change between two presets with the same values
+  };
   const solved = { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH };
   const longestState = taskState(solved, { isReading: true, free: 0 });
   const source = make("p", { class: "sdl-summary" });
   const draw = (s) => {
     const r = consequences(s);
-    start.value = String(Math.max(0, choices.indexOf(preset)));
-    source.hidden = !preset?.source;
-    source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
+    Object.assign(s, { preset: choices.indexOf(preset) });
+    source.hidden = !preset.source;
+    source.textContent = preset.source ? `Figures from ${preset.source}.` : "";
     return [readouts(s, r), () => [summary(s, r), taskState(s, r)], r];
   };
   const spec = {
@@ -297,8 +291,9 @@ function render(context) {
     task: `decode a batch of ${TASK_BATCH} sequences in the worked example. How many tokens of each sequence can one pass verify before arithmetic limits it?`,
     longestState,
     values: NAMES,
-    change,
+    change: ({ preset: at, ...values }) => (at === undefined ? change(values) : pick(choices[at])),
     controls: [
+      { name: "preset", text: "Start from", options: choices },
       ...SLIDERS.map(sliderSpec),
       {
         name: "bytes_per_weight",
@@ -330,10 +325,7 @@ function render(context) {
     },
   };
   const layout = ({ task, spoken, tiles: [few, rest], controls, charts }) => {
-    const settings = controlRow(
-      field(start.id, "Start from", start),
-      ...["bytes_per_weight", ...SETTINGS].map((name) => controls[name]),
-    );
+    const settings = controlRow(...["preset", "bytes_per_weight", ...SETTINGS].map((name) => controls[name]));
     return [
       task,
       controlRow(controls.tokens, controls.batch),
