@@ -1,10 +1,7 @@
 """Figures and tables of the pages show what was recorded or published, and their titles hold."""
 
-import json
-
 import numpy as np
 import pytest
-from figure_roles import role_faults
 
 from specdec_book import recordings
 from specdec_book.recordings import forecasts
@@ -47,11 +44,6 @@ def test_the_laptops_cost_rises_with_every_draft():
     assert min(steps) > 0.4 and max(steps) < 0.6, "nearly linear, as the title says"
     assert list(gains.y) == pytest.approx([t / c for t, c in zip(tokens.y, costs.y)])
     assert int(np.argmax(gains.y)) == 1 and list(tokens.y) == sorted(tokens.y)
-
-
-@pytest.mark.parametrize("build", [published.one_cost, published.laptop])
-def test_no_color_claims_a_role(build):
-    assert role_faults(json.loads(build().to_json())) == []
 
 
 def test_the_table_has_every_row_with_its_forecast():

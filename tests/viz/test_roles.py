@@ -45,7 +45,10 @@ def test_a_trace_without_a_color_gets_no_role_by_chance():
     assert not ROLE.keys() & {color.lower() for color in COLORWAY}
 
 
-@pytest.mark.parametrize("build", [published.by_batch, published.forecast_figure])
+PUBLISHED = published.by_batch, published.forecast_figure, published.one_cost, published.laptop
+
+
+@pytest.mark.parametrize("build", PUBLISHED)
 def test_figures_of_functions(build):
     assert role_faults(json.loads(build().to_json())) == []
 
