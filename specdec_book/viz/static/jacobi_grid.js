@@ -133,16 +133,13 @@ function render(context) {
   const runs = model.get("runs");
   const run = () => Math.min(runs.length - 1, Math.max(0, model.get("run") ?? 0));
   const rows = () => runs[run()].rows;
-  const passes = () => Math.min(rows().length, Math.max(0, model.get("moment") ?? 0));
   const states = runs.flatMap(({ rows }, i) => [0, rows.length].map((at) => taskState(runs, i, at)));
   const sentences = runs.flatMap(({ rows }) => [...rows, "end"].map((_, at) => sentence(rows, at)));
   let spoken;
-  const set = (moment) => assign(model, { moment });
-  const bar = transport({ last: () => rows().length, now: passes, set, spoken: () => spoken });
+  const id = newId("jacobi");
+  const bar = transport({ model, id, first: 0, last: () => rows().length, spoken: () => spoken });
   const gains = formulas.gains(rows());
   openAt(model, "moment", 1 + gains.indexOf(Math.max(...gains)));
-  const id = newId("jacobi");
-  const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, bar.go);
   const columns = make("colgroup");
   const head = make("tr");
   const body = make("tbody");
@@ -150,11 +147,8 @@ function render(context) {
   const grid = scroll("Guesses by pass and position", table);
   let headOf = null;
   const draw = (s) => {
-    const [now, done] = [rows(), passes()];
+    const [now, done] = [rows(), bar.now()];
     s.run = run();
-    input.max = now.length;
-    input.value = done;
-    output.textContent = `${done} of ${now.length}`;
     if (headOf !== now) drawHead(columns, head, now);
     headOf = now;
     drawPasses(body, now, done);
@@ -190,7 +184,7 @@ function render(context) {
     ({ spoken } = own);
     return [
       task,
-      controlRow(controls.run, field(id, "Passes done", output, input), bar.node),
+      controlRow(controls.run, field(id, "Passes done", bar.output, bar.input), bar.node),
       make("p", { class: "sdl-prompt" }, `Request: ${model.get("prompt") ?? ""}`),
       grid,
       legendOf(...Object.entries(LEGEND).map(([fate, text]) => word({ text, fate }))),

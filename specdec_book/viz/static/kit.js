@@ -641,10 +641,15 @@ function moves(onPlay, onStep, onReset) {
   return { nodes, playing, step, reset, isCalm };
 }
 
-// The bar of a stepper. now() and set(moment) are the model's, last() is its last moment. isHeld(moment): playing waits
-// there until advance() is called; isEnd(moment): playing ends there. It stops too when the reader moves, at the end and
-// in a hidden tab. spoken() is the sentence, silent while it plays; call show() at every change.
-function transport({ last, now, set, spoken, pace = 1100, isHeld = () => false, isEnd = () => false }) {
+// The bar of a stepper through the model's moments up to last(), and its slider, of this id, which counts from `first`.
+// describe(moment) says more about it to screen readers. isHeld(moment): playing waits there until advance() is called;
+// isEnd(moment): playing ends there. It stops too when the reader moves, at the end and in a hidden tab. spoken() is the
+// sentence, silent while it plays; call show() at every change.
+function transport({ model, id, first = 1, last, spoken, pace = 1100, ...more }) {
+  const { isHeld = () => false, isEnd = () => false, describe = () => "" } = more;
+  const within = (moment) => Math.min(last(), Math.max(0, moment));
+  const now = () => within(model.get("moment") ?? 0);
+  const set = (moment) => assign(model, { moment: within(moment) });
   let timer = 0;
   let isPlaying = false;
   const schedule = () => {
@@ -660,19 +665,19 @@ function transport({ last, now, set, spoken, pace = 1100, isHeld = () => false, 
   const stop = () => play(false);
   const tick = () => {
     if (document.hidden) return stop();
-    set(Math.min(last(), now() + 1));
+    set(now() + 1);
     return now() >= last() || isEnd(now()) ? stop() : schedule();
   };
   const go = (moment) => {
     stop();
-    set(Math.min(last(), Math.max(0, moment)));
+    set(moment);
   };
   const begin = () => {
     if (now() >= last()) set(0);
     play(true);
   };
   const advance = () => {
-    set(Math.min(last(), now() + 1));
+    set(now() + 1);
     schedule();
     if (!isPlaying) bar.step.focus();
   };
@@ -681,12 +686,18 @@ function transport({ last, now, set, spoken, pace = 1100, isHeld = () => false, 
     () => go(now() + 1),
     () => go(0),
   );
+  const { input, output } = slider(id, { min: first, step: 1 }, (at) => go(at - first));
   const show = () => {
     bar.reset.setAttribute("aria-disabled", String(now() === 0));
     bar.step.setAttribute("aria-disabled", String(now() >= last()));
+    Object.assign(input, { max: last() + first, value: now() + first });
+    setText(output, `${now() + first} of ${last() + first}`);
+    input.setAttribute("aria-valuetext", [output.textContent, describe(now())].filter(Boolean).join(", "));
   };
   const node = make("div", { class: "sdl-row sdl-transport" }, ...bar.nodes);
-  return { node, go, stop, begin, advance, show, isPlaying: () => isPlaying, isCalm: bar.isCalm };
+  const { isCalm } = bar;
+  const isOn = () => isPlaying;
+  return { now, set, node, input, output, go, stop, begin, advance, show, isPlaying: isOn, isCalm };
 }
 
 // A stepper through a recorded list of moments: a panel with a slider, the bar and the text. spec: name, label, kinds
@@ -697,20 +708,14 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
   const last = moments.length - 1;
   openAt(model, "moment", opening);
   const first = model.get("moment") ?? 0;
-  const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
-  const set = (moment) => assign(model, { moment });
-  const bar = transport({ last: () => last, now, set, spoken: () => parts.spoken, pace });
   const id = newId(spec.name);
-  const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (at) => bar.go(at - 1));
+  const own = { spoken: () => parts.spoken, describe: (at) => describe(moments[at]) };
+  const bar = transport({ model, id, last: () => last, pace, ...own });
   const [box, text] = endOfText();
-  const parts = { bar, box, text, slider: field(id, "Moment", output, input) };
+  const parts = { bar, box, text, slider: field(id, "Moment", bar.output, bar.input) };
   const layout = (texts) => spec.layout(Object.assign(parts, texts));
   const draw = () => {
-    const at = now();
-    const position = `${at + 1} of ${moments.length}`;
-    input.value = at + 1;
-    setText(output, position);
-    input.setAttribute("aria-valuetext", `${position}, ${describe(moments[at])}`);
+    const at = bar.now();
     spec.draw(at, parts);
     bar.show();
     return [[], () => [sentence(moments[at]), taskState(moments[at])]];
@@ -718,7 +723,7 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
   const [longestState, longestSentence] = [taskState, sentence].map((of) => longest(moments.map(of)));
   const settings = { ...spec, longestState, longestSentence, delay: 100, values: ["moment"] };
   const detach = panel({ model, el }, settings, layout, draw);
-  const offPaper = endOnPaper(now, set, last, first);
+  const offPaper = endOnPaper(bar, last, first);
   return () => {
     bar.stop();
     offPaper();
@@ -727,9 +732,8 @@ function stepper({ model, el }, moments, { taskState, sentence, describe, openin
 }
 
 // Paper shows the end of a recording that the reader has not begun, because its first moment is empty.
-// now(), set(at), last, first: the moment, how to change it, the last one, the one at which it opened. Returns a
-// function that stops this.
-function endOnPaper(now, set, last, first = 0) {
+// last, first: the last moment, and the one at which it opened. Returns a function that stops this.
+function endOnPaper({ now, set }, last, first) {
   let isMoved = false;
   const end = () => {
     isMoved = now() === first;

@@ -322,30 +322,28 @@ function render({ model, el }) {
   const firstAsked = moments.findIndex((moment) => formulas.question(rounds, moment));
   if (!model.get("autoplay")) openAt(model, "moment", firstAsked);
   const opening = model.get("moment") ?? 0;
-  const now = () => Math.min(last(), Math.max(0, model.get("moment") ?? 0));
-  const set = (at) => assign(model, { moment: Math.min(last(), Math.max(0, at)) });
   const questionAt = (at) => formulas.question(rounds, moments[at]);
   const bar = transport({
+    model,
+    id,
     last,
-    now,
-    set,
+    describe: (at) => `round ${moments[at].round + 1}`,
     spoken: () => spoken,
     pace: PACE,
     isHeld: questionAt,
     isEnd: (at) => moments[at].kind === "cut", // playing ends with the round
   });
+  const { now, set } = bar;
   const choose = (answer) => {
     answers.set(now(), answer);
     bar.advance();
   };
-  const scale = { min: 1, max: moments.length, step: 1, "aria-label": "Moment" };
-  const { input, output } = slider(id, scale, (value) => bar.go(value - 1));
+  bar.input.ariaLabel = "Moment";
   const tabs = make("span", { class: "sdl-row" });
   // Shows these rounds; the first of more than the recorded ones is the race's.
   const take = (list) => {
     rounds = list;
     moments = formulas.moments(rounds);
-    input.max = moments.length;
     answers.clear();
     const extra = list.length - recorded.length;
     const tabOf = (_, at) => {
@@ -361,7 +359,7 @@ function render({ model, el }) {
   const ask = make("div", { class: "sdl-round-ask" });
   const about = model.get("about");
   bar.node.classList.add("sdl-round-moves");
-  bar.node.append(input, output);
+  bar.node.append(bar.input, bar.output);
   const frame = make(
     "div",
     { class: "sdl-frame" },
@@ -381,9 +379,6 @@ function render({ model, el }) {
     const round = rounds[moment.round];
     const question = questionAt(at);
     const isSame = at > 0 && moments[at - 1].round === moment.round;
-    input.value = at + 1;
-    output.textContent = `${at + 1} / ${moments.length}`;
-    input.ariaValueText = `${at + 1} of ${moments.length}, round ${moment.round + 1}`;
     [...tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === moment.round)));
     drawText(text, round, moment);
     drawGrid(grid, round, moment, options, isSame ? formulas.lengths(round, moments[at - 1]) : null);
@@ -410,7 +405,7 @@ function render({ model, el }) {
     set(moments.findLastIndex((moment) => moment.round === 0));
   const isRejection = ({ round, row, kind }) => kind === "verdict" && !rounds[round].rows[row].tests[0].kept;
   const rejection = moments.findIndex(isRejection);
-  const offPaper = endOnPaper(now, set, rejection < 0 ? last() : rejection, opening);
+  const offPaper = endOnPaper(bar, rejection < 0 ? last() : rejection, opening);
   const open = ({ detail }) => {
     watcher.disconnect();
     take([detail, ...recorded]);
