@@ -492,12 +492,10 @@ def chains(output: Output, tokenizer) -> Iterator[tuple[Step, list[str], str | N
 
 def record_grid(output: Output, tokenizer) -> list[dict]:
     """Return the passes of a run of whole chains as JSON types."""
-    rows, place = [], 0
-    for step, guesses, token in chains(output, tokenizer):
-        row = {"place": place, "guesses": guesses, "accepted": step.accepted, "token": token}
-        rows.append(row)
-        place += len(step.tokens)
-    return rows
+    return [
+        {"guesses": guesses, "accepted": step.accepted, "token": token}
+        for step, guesses, token in chains(output, tokenizer)
+    ]
 
 
 class BlockStepper(Interactive):
