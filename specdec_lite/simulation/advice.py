@@ -182,7 +182,7 @@ def card(inputs: dict) -> list[tuple[str, str]]:
             measured round at this batch.
 
     Raises:
-        ValueError: a key is in no menu, the batch is not in 1 … 512, or the measured round contradicts the sizes.
+        ValueError: no menu has a key, a batch is not in 1 … 512, or the round contradicts the sizes.
     """
     state = state_of(inputs)
     known = networks(state)
