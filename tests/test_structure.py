@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 433,
     "specdec_book/exercises": 2789,
     "specdec_book/recordings": 1306,
-    "specdec_book/viz": 12406,
+    "specdec_book/viz": 12404,
     "specdec_lite": 3785,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2354,
@@ -172,7 +172,7 @@ BUDGETS = {
     "tests/site": 3479,
     "tests/texts": 167,
     "tests/training": 1075,
-    "tests/viz": 4291,
+    "tests/viz": 4292,
 }
 """Lines of code that each room may have. A number may only fall; what raises one lowers another."""
 SLACK = 30

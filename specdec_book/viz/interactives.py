@@ -455,15 +455,13 @@ class Stepper(Interactive):
     module = "stepper"
     label = "Round stepper: one real speculative run, moment by moment"
 
-    prompt = Unicode()  # end of the text before the run
-    gamma = Int(4, min=1)
     rounds = List(Dict())
     moment = Int(0, min=0)
 
     @classmethod
     def load(cls, name: str = "rounds") -> "Stepper":
         """Return the run of the recording `name`."""
-        return cls(**recordings.load(name).data["run"])
+        return cls(rounds=recordings.load(name).data["run"]["rounds"])
 
 
 class JacobiGrid(Interactive):

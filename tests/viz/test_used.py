@@ -18,10 +18,11 @@ STATE, SAID, NOTE = ".sdl-task-state", ".sdl-summary", ".sdl-note[aria-live]"
 CARD, OUTCOME, FIRST = ".sdl-card", ".sdl-outcome", "tbody tr:first-child"
 LINE = "Log line, counters or JSON"
 RUN = Stepper.load()
+WHOLE = [len(each["drafts"]) == each["accepted"] > 0 for each in RUN.rounds]
 CUTS = [
     at
     for at, moment in enumerate(formula("stepper", "moments", RUN.rounds))
-    if moment["kind"] == "cut" and RUN.rounds[moment["round"]]["accepted"] == RUN.gamma
+    if moment["kind"] == "cut" and WHOLE[moment["round"]]
 ]
 """Moments after the cut of a round in which every draft was accepted."""
 ONE = dict(layers=3, group=1, rates=RATES, costs=PARTS)
