@@ -43,7 +43,7 @@ class FrozenLinear(nn.Linear):
         return (
             weight.is_cpu
             and not weight.requires_grad
-            and changes_of(weight) == self.version
+            and (weight.is_inference() or weight._version == self.version)
             and self.source.is_set_to(weight)
         )
 

@@ -259,23 +259,26 @@ def decode(
 
     Returns None for inputs that it does not take.
 
-    Shapes: x [1, n, d], rotary [n, h], past [1, G, capacity, h]; the rows' keys and values become
-    the entries from `start` on.
+    Shapes: x [1, n, d], rotary [n, h] contiguous, past [1, G, capacity, h]; the rows' keys and
+    values become the entries from `start` on.
     """
     loaded = product()
-    layers = (block.qkv, block.out, block.gate_up, block.down)
     if loaded is None or not torch.is_inference_mode_enabled() or x.dtype != torch.bfloat16:
         return None
-    # A layer whose weights have changed is an `nn.Linear` again, or becomes one in its own pass.
-    if not all(isinstance(layer, Int4Linear) and layer.is_current() for layer in layers):
-        return None
+    matrices = []
+    for layer in (block.qkv, block.out, block.gate_up, block.down):
+        # A layer whose weights have changed is an `nn.Linear` again, or becomes one in its own pass.
+        if not isinstance(layer, Int4Linear) or not layer.is_current():
+            return None
+        matrices.append(layer.matrix())
     x = x.clone(memory_format=torch.contiguous_format)
-    cos, sin = (table.contiguous() for table in rotary)
+    cos, sin = rotary
     keys, values = past
-    norms = [getattr(norm, "weight", None) for norm in (block.norm1, block.norm2)]
+    norm1 = getattr(block.norm1, "weight", None)
     arguments = BlockArguments(
-        *(layer.matrix() for layer in layers),  # pyright: ignore
-        *(None if weight is None else weight.data_ptr() for weight in norms),
+        *matrices,
+        None if norm1 is None else norm1.data_ptr(),
+        block.norm2.weight.data_ptr(),
         *(block.heads, block.kv_heads, block.head_size),
         block.norm2.eps,
     )

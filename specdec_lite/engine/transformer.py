@@ -233,7 +233,7 @@ class Block(nn.Module):
     def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries [B, H, n, h], keys and values [B, G, n, h], after rotary embedding."""
         # One product for queries, keys and values: a small pass is bound by the number of kernels.
-        qkv = self.qkv(self.norm1(x)).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+        qkv = self.qkv(self.norm1(x)).view(*x.shape[:2], -1, self.head_size).transpose(1, 2)
         heads = (self.heads, self.kv_heads)
         if self.q_norm is None or self.k_norm is None:
             qk, v = qkv.split_with_sizes((sum(heads), self.kv_heads), dim=1)
@@ -334,7 +334,8 @@ class Transformer(nn.Module):
         """
         first, x = (0, self.embedding(tokens)) if states is None else states
         rows = slice(start, start + tokens.shape[1]) if positions is None else positions
-        cos, sin = (table[rows] for table in self.rotary(x.device, x.dtype))
+        cos, sin = self.rotary(x.device, x.dtype)
+        cos, sin = cos[rows], sin[rows]
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
         # `width` is given for a short chain only; everything else takes the usual kernel.
