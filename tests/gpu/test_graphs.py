@@ -90,6 +90,9 @@ def test_the_masks_equal_the_growing_ones():
                 mask = program.bias(length + torch.arange(7)) == 0
                 assert torch.equal(mask[:count, : length + count], expected)
                 assert not mask[:count, length + count :].any()
+        chain = slot.program(7, (), False)
+        chain.table = torch.zeros_like(chain.table)
+        assert not chain.bias(torch.arange(7)).any(), "one look-up; a tree's takes ten operations"
 
 
 def test_each_length_has_one_program_and_generations_share_a_slot():
