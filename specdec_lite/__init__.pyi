@@ -1,6 +1,14 @@
 """The public names and where each is defined. `specdec_lite.__init__` loads them on first use."""
 
-from specdec_lite import acceptance, grammar, processors, roofline, sampling, theory
+from specdec_lite import (
+    acceptance,
+    grammar,
+    measure as timing,
+    processors,
+    roofline,
+    sampling,
+    theory,
+)
 from specdec_lite.batch import generate_batch
 from specdec_lite.decoding import Output, Stats, generate, stream
 from specdec_lite.diagnosis.diagnose import diagnose
@@ -10,7 +18,7 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading import hub, memory
 from specdec_lite.loading.pairs import Pair, load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.measure import profiler as timeline, timing
+from specdec_lite.measure import profiler as timeline
 from specdec_lite.proposal import Proposal
 from specdec_lite.texts import corpus
 from specdec_lite.texts.streaming import stream_text

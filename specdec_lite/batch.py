@@ -16,7 +16,7 @@ from specdec_lite.decoding import Output
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
-from specdec_lite.options import OptionNames, Request, prepare
+from specdec_lite.options import OptionNames, Request, ids_and_mask, prepare
 from specdec_lite.proposal import Proposal, Step
 from specdec_lite.sampling import Rng, SeededRng
 from specdec_lite.scheduling import FirstDrop
@@ -155,12 +155,7 @@ def rows_of(prompts) -> list:
     """Return one row of token ids for each prompt; of a tokenizer's encoding, without its padding."""
     if not isinstance(prompts, Mapping):
         return list(prompts)
-    if "input_ids" not in prompts:
-        raise TypeError(
-            f"prompts has the keys {sorted(prompts)}: must be rows of token ids, or a tokenizer's"
-            " encoding with input_ids"
-        )
-    rows, masks = prompts["input_ids"], prompts.get("attention_mask")
+    rows, masks = ids_and_mask("prompts", prompts)
     if len(rows) and not hasattr(rows[0], "__len__"):  # the encoding of a single text
         rows, masks = [rows], None if masks is None else [masks]
     if masks is None:

@@ -215,15 +215,20 @@ def _row_of_encoding(prompt_ids):
     """Return the `input_ids` of a tokenizer's encoding; anything else as it is."""
     if not isinstance(prompt_ids, Mapping):
         return prompt_ids
-    if "input_ids" not in prompt_ids:
-        raise TypeError(
-            f"prompt_ids has the keys {sorted(prompt_ids)}: must be a row of token ids, or a"
-            " tokenizer's encoding with input_ids"
-        )
-    mask = prompt_ids.get("attention_mask")
+    ids, mask = ids_and_mask("prompt_ids", prompt_ids)
     if mask is not None and not bool(torch.as_tensor(mask).all()):
         raise ValueError("prompt_ids has an attention_mask with 0: give one prompt without padding")
-    return prompt_ids["input_ids"]
+    return ids
+
+
+def ids_and_mask(name: str, encoding: Mapping) -> tuple:
+    """Return the `input_ids` and the attention mask, or None, of a tokenizer's encoding."""
+    if "input_ids" not in encoding:
+        raise TypeError(
+            f"{name} has the keys {sorted(encoding)}: must be token ids, or a tokenizer's encoding"
+            " with input_ids"
+        )
+    return encoding["input_ids"], encoding.get("attention_mask")
 
 
 def _ids(name: str, ids) -> Tensor:

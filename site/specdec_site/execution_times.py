@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from specdec_lite.loading.memory import resolve_device
-from specdec_lite.measure.timing import machine_name
+from specdec_lite.measure.stamps import machine_name
 
 from . import deferred
 from .deferred import table

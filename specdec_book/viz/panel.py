@@ -13,14 +13,13 @@ import torch
 from specdec_book.recordings import measured
 from specdec_book.viz.interactives import Explorer
 from specdec_book.viz.trace import Trace, trace
-from specdec_lite import theory
+from specdec_lite import theory, timing
 from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.whole_draft import both_ways
 from specdec_lite.loading.pairs import Pair, load_pair
-from specdec_lite.measure import timing
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.proposal import Step
 from specdec_lite.texts.smollm2_tasks import chat

@@ -5,7 +5,7 @@ head size. Layer names: 0 = embedding, b = after block b, "final" = after the fi
 input).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,24 +37,25 @@ class Scores:
         A pass in inference mode returns inference tensors, which autograd rejects.
         """
         # A clone made outside inference mode is an ordinary tensor.
-        hidden = {layer: states.clone() for layer, states in self.hidden.items()}
-        return Scores(self.logits.clone(), hidden)
+        return self._each(Tensor.clone)
 
     def of_row(self, index: int, count: int) -> "Scores":
         """Return the first `count` rows of one sequence of a batch."""
-        part = (slice(index, index + 1), slice(count))
-        hidden = {layer: states[part] for layer, states in self.hidden.items()}
-        return Scores(self.logits[part], hidden)
+        return self._each(lambda rows: rows[index : index + 1, :count])
 
     def along(self, path: Sequence[int]) -> "Scores":
         """Return the rows of the root and of the nodes on a path."""
         # The rows of a chain are a prefix.
         if tuple(path) == tuple(range(len(path))):
-            rows = slice(0, len(path) + 1)  # a slice needs no index on the device
+            kept = slice(0, len(path) + 1)  # a slice needs no index on the device
         else:
-            rows = upload([0, *(node + 1 for node in path)], self.logits.device)
-        hidden = {layer: states[:, rows] for layer, states in self.hidden.items()}
-        return Scores(self.logits[:, rows], hidden)
+            kept = upload([0, *(node + 1 for node in path)], self.logits.device)
+        return self._each(lambda rows: rows[:, kept])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Scores":
+        """Return the scores with the logits and all hidden states changed."""
+        hidden = {layer: change(states) for layer, states in self.hidden.items()}
+        return Scores(change(self.logits), hidden)
 
 
 class Cache:

@@ -1,13 +1,12 @@
 """Measure what passes, drafting and rounds cost on this machine.
 
 Every number is a median over alternating repetitions after a warm-up (`clocks`). `theory` and
-`roofline` compute what the numbers imply. The names of `clocks` and `machine` are found here too.
+`roofline` compute what the numbers imply.
 """
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -16,22 +15,12 @@ from specdec_lite.contract import Drafter
 from specdec_lite.decoding import generate, prepare
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.measure import clocks
 from specdec_lite.measure.clocks import Spread, interleaved, spreads
 from specdec_lite.proposal import Step
 from specdec_lite.tree import TokenTree
 
 WARM = 16
 """Tokens to decode once before the loop is timed."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of `clocks`, or of `machine`, which a chapter that only times does not load."""
-    if hasattr(clocks, name):
-        return getattr(clocks, name)
-    from specdec_lite.measure import machine
-
-    return getattr(machine, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,14 +102,21 @@ def test_the_shipped_tokenizer_is_the_one_that_transformers_would_load():
     assert [ours.encode(text) for text in TEXTS[:2]] == [theirs.encode(text) for text in TEXTS[:2]]
 
 
-def test_loading_the_shipped_pair_imports_no_compiler_and_no_model_of_transformers():
-    """They would take more time than all else that a small process does."""
-    code = "import sys, specdec_lite; specdec_lite.load_pair(); print(*sys.modules)"
+def test_decoding_with_the_shipped_pair_imports_little():
+    """A compiler and models would take more time than all else that a small process does.
+
+    Chapter 1 uses these names, and of the library it loads what they need.
+    """
+    names = "s.load_pair(dtype='float32'), s.generate, s.timing.samples"
+    code = f"import sys, specdec_lite as s; {names}; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     assert "transformers" in modules
     assert not {"torch._dynamo", "sympy", "transformers.modeling_utils"} & {*modules}
+    paths = [ROOT / each.replace(".", "/") for each in modules if each.startswith("specdec_lite")]
+    files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 5500
 
 
 def test_a_pair_from_folders_decodes(folder):

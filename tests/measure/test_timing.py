@@ -13,7 +13,9 @@ from specdec_lite import CausalLM, speculation, timing
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.measure import clocks, machine, stamps
-from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
+from specdec_lite.measure.clocks import interleaved
+from specdec_lite.measure.machine import machine_profile
+from specdec_lite.measure.timing import Costs, measure_costs
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 
@@ -77,8 +79,8 @@ def test_every_cost_measures_the_passes_in_its_name(monkeypatch, kind):
         ]
         return SimpleNamespace(steps=rounds)
 
-    monkeypatch.setattr(timing, "interleaved", clocked)
-    monkeypatch.setattr(timing, "generate", decode)
+    monkeypatch.setattr("specdec_lite.measure.timing.interleaved", clocked)
+    monkeypatch.setattr("specdec_lite.measure.timing.generate", decode)
     costs = measure_costs(
         target,
         ModelDrafter(draft, 4),
@@ -216,7 +218,7 @@ def test_the_state_and_versions_of_a_gpu_are_recorded(monkeypatch):
     monkeypatch.setattr(stamps, "commit", lambda: "1a2b3c4")
     monkeypatch.setattr(stamps.subprocess, "run", answer)
     state = timing.machine_state("cuda")["gpu"]
-    assert state["clocks.sm"] == "clocks.sm is 1" and set(state) == set(timing.GPU_STATE)
+    assert state["clocks.sm"] == "clocks.sm is 1" and set(state) == set(machine.GPU_STATE)
     versions = stamps.stamp("a test", "none", "cuda")["versions"]
     assert versions["driver"] == "driver_version is 1" and {"cuda", "cudnn"} < set(versions)
     assert all(command[1] == "--id=GPU-1234" for command in commands)
