@@ -29,12 +29,12 @@ def by_survival(chances: Chances) -> list[tuple[float, int, int]]:
 
     A token never comes before an earlier one of its row, even if both have the same survival.
     """
-    entries = [
-        (-survival, position, row)
+    entries = (
+        (survival, position, row)
         for row, each in enumerate(chances)
         for position, survival in enumerate(accumulate(each, mul))
-    ]
-    return [(-negative, position, row) for negative, position, row in sorted(entries)]
+    )
+    return sorted(entries, key=lambda entry: (-entry[0], *entry[1:]))
 
 
 def within(budget: int, chances: Chances) -> list[int]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from specdec_lite.checks import SUM_TOLERANCE
+from specdec_lite.checks import SUM_TOLERANCE, unit
 
 Array = ArrayLike | Tensor
 
@@ -93,11 +93,8 @@ def lenient_acceptance_rate(p: Array, q: Array, lenience: float) -> float | np.n
     Raises:
         ValueError: lenience is outside (0, 1], or a row is not a distribution.
     """
-    lenience = _number("lenience", lenience)
-    if not 0 < lenience <= 1:
-        raise ValueError(f"lenience must be in (0, 1], got {lenience}")
     p, q = _distributions(p, q)
-    return np.minimum(p / lenience, q).sum(-1)
+    return np.minimum(p / unit("lenience", lenience), q).sum(-1)
 
 
 def lenient_distance(p: Array, q: Array, lenience: float) -> float | np.ndarray:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.engine.cache import Pass, Scores, additive, tree_positions, visible
-from specdec_lite.engine.transformer import LANES, Transformer, TransformerConfig
+from specdec_lite.engine.transformer import LANES, Transformer
 from specdec_lite.transfer import upload
 
 TRIANGLE = 4096
@@ -22,11 +22,16 @@ class Storage:
         layers: (keys, values) [B, G, capacity, h] of each layer.
     """
 
-    def __init__(self, config: TransformerConfig, batch: int, capacity: int, device, dtype):
+    def __init__(self, keys: Tensor, values: Tensor):
+        self.keys, self.values = keys, values
+        self.layers = list(zip(keys, values))
+
+    @classmethod
+    def zeros(cls, model: Transformer, batch: int, capacity: int) -> "Storage":
+        """Return zeros for this many tokens of every sequence."""
+        config, weight = model.config, model.embedding.weight
         shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.head_size)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
-        self.layers = list(zip(self.keys, self.values))
+        return cls(weight.new_zeros(shape), weight.new_zeros(shape))
 
     @property
     def capacity(self) -> int:
@@ -35,11 +40,7 @@ class Storage:
 
     def part(self, rows: slice = slice(None), slots: slice = slice(None)) -> "Storage":
         """Return some sequences or slots of the same memory."""
-        other = object.__new__(Storage)  # views of the same memory: __init__ would allocate
-        other.keys = self.keys[:, rows, :, slots]
-        other.values = self.values[:, rows, :, slots]
-        other.layers = list(zip(other.keys, other.values))
-        return other
+        return Storage(self.keys[:, rows, :, slots], self.values[:, rows, :, slots])
 
 
 class NativeStorage:
@@ -54,8 +55,7 @@ class NativeStorage:
 
     def make(self, capacity: int) -> Storage:
         """Return zeros for this many tokens."""
-        weight = self.model.embedding.weight
-        return Storage(self.model.config, self.batch, capacity, weight.device, weight.dtype)
+        return Storage.zeros(self.model, self.batch, capacity)
 
     def reserve(self, capacity: int) -> None:
         """Make room for a number of tokens, keeping what is stored."""

@@ -35,13 +35,12 @@ class Slot:
     def __init__(
         self, model: Transformer, batch: int, capacity: int, capture: Recorder | None = None
     ):
-        weight = model.embedding.weight
         self.model = model
         self.batch = batch
         self.capture = capture
         # Masks are as wide as the storage, and wide masks must be aligned.
         capacity = round_up(capacity)
-        self.tensors = Storage(model.config, batch, capacity, weight.device, weight.dtype)
+        self.tensors = Storage.zeros(model, batch, capacity)
         self.programs: dict[tuple, Program] = {}
 
     def program(self, size: int, hidden_layers: tuple[Layer, ...], tree: bool) -> "PassProgram":

@@ -103,10 +103,7 @@ def test_the_shipped_tokenizer_is_the_one_that_transformers_would_load():
 
 
 def test_decoding_with_the_shipped_pair_imports_little():
-    """A compiler and models would take more time than all else that a small process does.
-
-    Chapter 1 uses these names, and of the library it loads what they need.
-    """
+    """A compiler and models would take more time than all else. Chapter 1 uses these names."""
     names = "s.load_pair(dtype='float32'), s.generate, s.timing.samples"
     code = f"import sys, specdec_lite as s; {names}; print(*sys.modules)"
     modules = subprocess.run(
