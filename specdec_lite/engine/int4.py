@@ -274,10 +274,9 @@ def decode(
     x = x.clone(memory_format=torch.contiguous_format)
     cos, sin = rotary
     keys, values = past
-    norm1 = getattr(block.norm1, "weight", None)
     arguments = BlockArguments(
         *matrices,
-        None if norm1 is None else norm1.data_ptr(),
+        None if isinstance(block.norm1, nn.Identity) else block.norm1.weight.data_ptr(),
         block.norm2.weight.data_ptr(),
         *(block.heads, block.kv_heads, block.head_size),
         block.norm2.eps,

@@ -13,9 +13,7 @@ from specdec_lite import CausalLM, speculation, timing
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.measure import clocks, machine, stamps
-from specdec_lite.measure.clocks import interleaved
-from specdec_lite.measure.machine import machine_profile
-from specdec_lite.measure.timing import Costs, measure_costs
+from specdec_lite.measure.timing import Costs, interleaved, measure_costs
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 
@@ -252,7 +250,7 @@ def test_the_bandwidth_of_the_memory_is_measured():
 
 
 def test_a_machine_profile_is_complete():
-    profile = machine_profile("cpu")
+    profile = machine.machine_profile("cpu")
     assert {"device", "threads", "cores", "bandwidth", "throughput", "versions"} <= set(profile)
     assert isinstance(profile["device"], str)
     assert profile["device"]
