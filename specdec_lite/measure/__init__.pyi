@@ -8,6 +8,7 @@ from specdec_lite.measure.timing import (
     RoundCosts,
     measure_costs,
     pass_job,
+    pass_jobs,
     pass_times,
     round_costs,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "machine_state",
     "measure_costs",
     "pass_job",
+    "pass_jobs",
     "pass_times",
     "read_bandwidth",
     "round_costs",
