@@ -1,7 +1,7 @@
 """Token trees drafted by a model: of a fixed shape, of Sequoia's, or of the likeliest tokens."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 
 import numpy as np
@@ -84,7 +84,9 @@ class FixedTreeDrafter(ModelTreeDrafter):
     def __init__(self, draft: CausalLM, tree: TokenTree, siblings: Siblings = without_replacement):
         super().__init__(draft)
         self.tree = instance("tree", tree, TokenTree, "a TokenTree, the shape")
-        self.siblings = instance("siblings", siblings, Callable, "a function of drafters.trees")
+        self.siblings = siblings
+        if not callable(siblings):
+            raise TypeError(f"siblings={siblings!r}: must be a function of drafters.trees")
 
     def start(self, context: Context) -> "FixedTreeSession":
         return FixedTreeSession(self, context)
