@@ -147,22 +147,20 @@ class Optimal(Length):
         gamma: largest number of drafted tokens, ≥ 1.
         c: cost of one drafted token, in target passes, ≥ 0.
         alpha: acceptance rate assumed before any observation, in [0, 1].
-        memory: factor by which the weight of past tests shrinks per round, in [0, 1].
     """
 
-    def __init__(self, gamma: int, c: float, alpha: float = 0.7, memory: float = 0.9):
+    def __init__(self, gamma: int, c: float, alpha: float = 0.7):
         super().__init__(gamma)
         self.c = number("c", c)
-        self.alpha = probability("alpha", alpha)
-        self.memory = probability("memory", memory)
+        self.memory = 0.9  # the factor by which the weight of past tests shrinks per round
         # The prior has a weight, so that a first rejection alone does not make the estimate 0.
         self.weight = 4.0  # number of tests that `alpha` counts as
-        self.accepted = alpha * self.weight
+        self.accepted = probability("alpha", alpha) * self.weight
 
     def most(self, context: Context) -> int:
         from specdec_lite.theory import optimal_gamma  # only this policy needs it
 
-        rate = min(1.0, self.accepted / self.weight) if self.weight else self.alpha
+        rate = min(1.0, self.accepted / self.weight)
         return max(1, optimal_gamma(rate, self.c, self.gamma)[0])
 
     def observe(self, verdict: Verdict) -> None:
