@@ -49,9 +49,7 @@ def command_line() -> argparse.ArgumentParser:
         ("schedule", "print the draft length by batch, in vLLM's and in SGLang's form"),
     ):
         add_situation(commands.add_parser(name, help=words))
-    card = commands.add_parser(
-        "gpu", help="measure a GPU, within five minutes, and write one recording"
-    )
+    card = commands.add_parser("gpu", help="measure a GPU in five minutes, and write a recording")
     launch.add_options(card)
     return parser
 

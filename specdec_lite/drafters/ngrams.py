@@ -232,7 +232,7 @@ class NgramDrafter(RoundDrafter, ChainDrafter):
 
     def __init__(self, counts: Counts, gamma: int | Length = 4):
         super().__init__(gamma)
-        self.counts = counts
+        self.counts = checks.instance("counts", counts, Counts)
 
     def check(self, target: CausalLM, positions: int) -> None:
         if self.counts.vocab_size != target.vocab_size:
@@ -277,7 +277,7 @@ class RestDrafter(RoundDrafter):
     """
 
     def __init__(self, index: SuffixArray, nodes: int = 32, levels: int = 8):
-        self.index = index
+        self.index = checks.instance("index", index, SuffixArray)
         self.nodes = checks.whole("nodes", nodes, 1)
         self.levels = checks.whole("levels", levels, 1)
 

@@ -140,9 +140,9 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
         return f"{TABLE['ngram']} Published: {published}"
     alpha, tau = state.get("alpha") or TABLE["alpha"], state.get("tau")
     gamma = next(g for begin, end, g in ranges if begin <= batch <= end)
-    lead = "Likely"
+    lead, requests = "Likely", lambda count: f"{count} request{'s' * (count > 1)}"
     if not gamma:
-        lead = f"The schedule drafts nothing at {batch} requests. With drafts, likely"
+        lead = f"The schedule drafts nothing at {requests(batch)}. With drafts, likely"
         batch, gamma = next(((end, g) for _, end, g in ranges[::-1] if g), (batch, 1))
     trained = state["trained"] or math.inf
     e = estimator.estimate(*known, alpha, gamma, batch, context, engine=engine, trained=trained)
@@ -167,7 +167,7 @@ def gain_text(state: dict, known: Sizes | None, ranges: list[tuple[int, int, int
     record = f"With a measured τ, such bands held {band['inside']} of {band['rows']} unseen rows."
     record = "One measured round set this band." if engine.batch else record
     return (
-        f"{lead} {e.speedup:.2f}× at {batch} requests with γ = {gamma}, band {e.low:.2f} to"
+        f"{lead} {e.speedup:.2f}× at {requests(batch)} with γ = {gamma}, band {e.low:.2f} to"
         f" {e.high:.2f}×: {verdict}. α = {alpha:.2f} is {origin}.{doubts} {record}"
         f" Published: {published}"
     )
