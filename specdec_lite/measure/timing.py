@@ -150,9 +150,8 @@ def _check_passes(name: str, model: CausalLM, ks: Iterable[int], context: int) -
 
 def _arbitrary(model: CausalLM, count: int) -> torch.Tensor:
     """Return arbitrary token ids [count]; a pass costs the same for any ids."""
-    return torch.randint(model.vocab_size, (count,), generator=torch.Generator().manual_seed(0)).to(
-        model.device
-    )
+    rng = torch.Generator().manual_seed(0)
+    return torch.randint(model.vocab_size, (count,), generator=rng).to(model.device)
 
 
 def pass_times(

@@ -174,6 +174,8 @@ def test_a_card_is_its_sizes_and_speeds(measure):
     assert tuple(row["rows"] for row in step["products"]["rows"]) == card.ROWS
     speeds = step["read_bandwidth"], step["peak"]["flops"], *step["launches"].values()
     assert min(speeds) > 0 and step["peak"]["size"] == 64
+    assert {*step["launches"]} == {"eager", "captured", "read"}
+    assert {*step["state"]} == {"start", "end"}
     assert f"reads {speeds[0] / 1e9:.0f} GB/s, multiplies" in run.summary(step)
 
 
@@ -348,7 +350,8 @@ def test_a_failing_step_is_recorded_and_the_others_go_on(tmp_path, monkeypatch, 
     path.parent.mkdir()
     path.write_text('{"rows": "another version\'s"}', "utf-8")
     assert run.run_steps(arguments(*options, "--only", "card", "passes", "experts")) == 0
-    assert re.search(r": 3 steps, (300|29\d) s\n", capsys.readouterr().out)
+    printed = r": 3 steps, (300|29\d) s\n.*passes +\S+ s  failed: RuntimeError: no such kernel\n"
+    assert re.search(printed, capsys.readouterr().out, re.S)
     assert len(timer.cancel_dump_traceback_later.mock_calls) == 3  # none ends a later step
     steps = run.recorded_steps(path)
     assert steps["passes"]["error"] == "RuntimeError: no such kernel"

@@ -30,8 +30,7 @@ def test_a_layer_has_four_products_and_one_attention():
         kinds = [item.kind for item in items]
         assert kinds.count("weights") == 4 * layers + 1 and kinds.count("attention") == layers
         starts = [item.start for item in items]
-        assert starts[0] == 0
-        assert starts == sorted(starts)
+        assert starts[0] == 0 and starts == sorted(starts)
         assert min(item.seconds for item in items) >= 0
 
 

@@ -252,8 +252,7 @@ def test_the_bandwidth_of_the_memory_is_measured():
 def test_a_machine_profile_is_complete():
     profile = machine.machine_profile("cpu")
     assert {"device", "threads", "cores", "bandwidth", "throughput", "versions"} <= set(profile)
-    assert isinstance(profile["device"], str)
-    assert profile["device"]
+    assert isinstance(profile["device"], str) and profile["device"]
     assert profile["versions"]["torch"] == torch.__version__
     assert set(profile["throughput"]) == {"float32", "bfloat16"}
     assert all(rate > 0 for rate in profile["throughput"].values())
