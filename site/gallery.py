@@ -107,7 +107,7 @@ def fault() -> viz.LogLine:
 def stops() -> StopExplorer:
     """Return the explorer of a recorded draft."""
     story = recordings.load("jacobi-and-stopping").data["drafts"]
-    return StopExplorer(**{name: story[name] for name in ("prompt", "words", "places")})
+    return StopExplorer(**{name: story[name] for name in ("words", "places")})
 
 
 GALLERY: dict[str, Callable[[], Interactive]] = {

@@ -134,6 +134,7 @@
             title: { ...axis.title, text: wrap(axis.title.text, 0.7 * room * part), font: { size: 13 } },
           }
         : axis;
+    layout.yaxis.ticktext &&= layout.yaxis.ticktext.map((name) => wrap(name, 0.4 * room)); // room for cells' numbers
     const axes = Object.fromEntries(
       Object.entries(layout).map(([key, part]) => [
         key,

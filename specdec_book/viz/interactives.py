@@ -245,7 +245,6 @@ class StopExplorer(Interactive):
     module = "stop_explorer"
     label = "Stop explorer: one recorded text, and where each policy ends its drafts"
 
-    prompt = Unicode()  # text before the recorded one
     words = List(Unicode(), minlen=1)
     places = List(Dict(), minlen=1)  # one for each word
     policy = Enum(POLICIES, "constant")
