@@ -143,7 +143,7 @@ BUDGETS = {
     "specdec_book": 433,
     "specdec_book/exercises": 2789,
     "specdec_book/recordings": 1306,
-    "specdec_book/viz": 12403,
+    "specdec_book/viz": 12402,
     "specdec_lite": 3780,
     "specdec_lite/acceptance": 1015,
     "specdec_lite/diagnosis": 2354,

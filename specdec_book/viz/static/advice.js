@@ -60,7 +60,6 @@ function engineFor(state, known) {
 }
 
 const spaced = (value) => JSON.stringify(value).replace(/[,:]/g, "$& "); // as Python writes it
-const requests = (count) => `${count} request${count > 1 ? "s" : ""}`;
 
 function gainText(state, known, ranges) {
   const published = first(TABLE.gains, state);
@@ -72,7 +71,7 @@ function gainText(state, known, ranges) {
   let [lead, batch] = ["Likely", state.batch];
   let gamma = ranges.find(([begin, end]) => begin <= batch && batch <= end)[2];
   if (!gamma) {
-    lead = `The schedule drafts nothing at ${requests(batch)}. With drafts, likely`;
+    lead = `The schedule drafts nothing at ${plural(batch, "request")}. With drafts, likely`;
     [, batch, gamma] = ranges.findLast((range) => range[2]) ?? [0, batch, 1];
   }
   const trained = state.trained || Infinity;
@@ -97,7 +96,7 @@ function gainText(state, known, ranges) {
   const record = engine.batch
     ? "One measured round set this band."
     : `With a measured τ, such bands held ${inside} of ${rows} unseen rows.`;
-  return `${lead} ${e.speedup.toFixed(2)}× at ${requests(batch)} with γ = ${gamma}, band ${e.low.toFixed(2)} to ${e.high.toFixed(2)}×: ${outcome}. α = ${alpha.toFixed(2)} is ${origin}.${doubts} ${record} Published: ${published}`;
+  return `${lead} ${e.speedup.toFixed(2)}× at ${plural(batch, "request")} with γ = ${gamma}, band ${e.low.toFixed(2)} to ${e.high.toFixed(2)}×: ${outcome}. α = ${alpha.toFixed(2)} is ${origin}.${doubts} ${record} Published: ${published}`;
 }
 
 // The seven rows [name, Markdown] for six inputs.
